@@ -1,0 +1,5 @@
+import sys
+
+from hypersphere.cli import main
+
+sys.exit(main())

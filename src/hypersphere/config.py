@@ -1,0 +1,205 @@
+"""One run, as data: every choice that makes it, its hash, and the recipes to start from."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hypersphere.errors import UserError
+
+Layer = Literal["encoder", "projector", "predictor"]
+RECIPE_VERSION = 1  # raised whenever a default below changes what a run computes
+
+
+def _unhashed(default: Any) -> Any:
+    """A field that changes where or how a run goes, not what comes out of it."""
+    return field(default=default, metadata={"hashed": False})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs."""
+
+    # Data set: digits, cifar10 or cifar100.
+    data: str = "cifar10"
+    # Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set.
+    holdout: Literal["validation", "test"] = "validation"
+    # Folder of the data files (None: $HYPERSPHERE_DATA, or a cache folder).
+    root: Path | None = _unhashed(None)
+    # Least share of the image's area that a random crop keeps (None: the data set's recipe).
+    crop_min: float | None = None
+
+    # Encoder: torchvision/resnet18, torchvision/resnet50, hypersphere/alexnet or hypersphere/digits.
+    encoder: str = "torchvision/resnet18"
+    # First layers of a ResNet: cifar keeps small images at full size.
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    # Normalization in encoder and heads; group also standardizes the encoder's weights.
+    norm: Literal["batch", "group", "none"] = "batch"
+    # Outputs of the encoder (None: as many as it has); 2 puts features on the circle.
+    dimensions: int | None = None
+    # Hidden units of projector and predictor.
+    hidden: int = 4096
+    # Outputs of projector and predictor.
+    projection: int = 256
+
+    # Loss between the views.
+    method: Literal["byol", "simclr"] = "byol"
+    # BYOL: the target's decay at the start; it rises to 1.
+    tau: float = 0.99
+    # BYOL: weight of the uniformity loss of the projections (0: off).
+    uniformity: float = 0.0
+    # Its t.
+    uniformity_t: float = 2.0
+    # SimCLR: temperature of the softmax.
+    temperature: float = 0.5
+    # Weight of the hyperspherical energy of the networks' weights (0: off).
+    energy: float = 0.0
+    # Its power s; 0 is the logarithmic energy.
+    energy_s: float = 2.0
+    # Distance between neurons; geodesic is the angular energy.
+    energy_metric: Literal["euclidean", "geodesic"] = "geodesic"
+    # Count the negatives of the neurons as well.
+    energy_half_space: bool = False
+    # Sub-networks, or name patterns, of the regularized layers.
+    energy_layers: tuple[str, ...] = ("projector", "predictor")
+
+    # Passes over the images.
+    epochs: int = 300
+    # Images per update.
+    batch: int = 1024
+    # Images computed at once, gradients added up until `batch` (None: all).
+    micro_batch: int | None = None
+    # Optimizer.
+    optimizer: Literal["lars", "sgd", "adamw"] = "lars"
+    # Peak learning rate for a batch of 256; it scales with the batch.
+    lr: float = 1.5
+    # Epochs of linear rise before the cosine decay.
+    warmup: int = 10
+    # Weight decay; never of biases and norms.
+    weight_decay: float = 1e-6
+    # Momentum of LARS and SGD.
+    momentum: float = 0.9
+    # LARS: step length relative to the norm of the weights.
+    trust: float = 0.001
+    # Seed of weights, order of images and views.
+    seed: int = 0
+    # Arithmetic of the networks; auto: bfloat16 on a GPU that has it, else float32.
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = _unhashed("auto")
+
+    # auto: the GPU if there is one; or cpu, cuda, cuda:1, mps.
+    device: str = _unhashed("auto")
+    # Folder of the run (None: a new one in runs/).
+    out: Path | None = _unhashed(None)
+    # Updates between checkpoints; one is also written at the end and on Ctrl-C.
+    save_every: int = _unhashed(500)
+    # Updates between lines of metrics.jsonl.
+    log_every: int = _unhashed(10)
+    # Epochs between k-NN accuracies of the held-out images (0: never).
+    knn_every: int = _unhashed(10)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "hidden", "projection", "save_every", "log_every"):
+            self._check(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("uniformity", "energy", "energy_s", "weight_decay", "warmup", "knn_every", "seed"):
+            self._check(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("lr", "trust", "temperature", "uniformity_t"):
+            self._check(name, getattr(self, name) > 0, "above 0")
+        for name in ("tau", "momentum"):
+            self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
+        for name in ("micro_batch", "dimensions"):
+            self._check(name, getattr(self, name) is None or getattr(self, name) >= 2, "at least 2")
+        self._check("crop_min", self.crop_min is None or 0 < self.crop_min <= 1, "above 0 and at most 1")
+        divides = self.micro_batch is None or self.batch % self.micro_batch == 0
+        self._check("micro_batch", divides, f"a divisor of --batch {self.batch}")
+        self._check("uniformity", self.method == "byol" or self.uniformity == 0, f"0 with {self.method}")
+        self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
+
+    def _check(self, name: str, right: bool, wanted: str) -> None:
+        value = getattr(self, name)
+        if not right or (isinstance(value, float) and not math.isfinite(value)):
+            raise UserError(f"--{name.replace('_', '-')} must be {wanted}, not {value}")
+
+    def replace(self, **options: Any) -> "Config":
+        for name in options:
+            if name not in _FIELDS:
+                raise UserError(f"unknown option {name!r}{_similar(name, _FIELDS)}")
+        return dataclasses.replace(self, **options)
+
+    def to_json(self) -> dict[str, Any]:
+        plain = dataclasses.asdict(self)
+        return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
+
+    @staticmethod
+    def from_json(saved: dict[str, Any]) -> "Config":
+        values = dict(saved)
+        for name in ("root", "out"):
+            values[name] = None if values.get(name) is None else Path(values[name])
+        values["energy_layers"] = tuple(values.get("energy_layers", ()))
+        return Config().replace(**values)
+
+    def differences(self, other: "Config") -> list[str]:
+        """Names of the fields that make the two runs' results differ."""
+        return [name for name in _HASHED if getattr(self, name) != getattr(other, name)]
+
+    @property
+    def hash(self) -> str:
+        """Of what changes the result and is not at its default, so that a new option leaves old hashes alone."""
+        chosen = {name: getattr(self, name) for name in self.differences(Config())}
+        text = json.dumps({"version": RECIPE_VERSION, **chosen}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """The method with its regularizers, as the presets are named."""
+        return self.method + "-uni" * (self.uniformity > 0) + "-mhe" * (self.energy > 0)
+
+
+_FIELDS = {f.name: f for f in dataclasses.fields(Config)}
+_HASHED = [name for name, f in _FIELDS.items() if f.metadata.get("hashed", True)]
+
+
+def _similar(name: str, names: Any) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
+
+
+# method → what it changes
+PRESETS: dict[str, dict[str, Any]] = {
+    "byol": {"method": "byol"},
+    "byol-uni": {"uniformity": 0.125},
+    "byol-mhe": {"energy": 10.0},
+    "simclr": {"method": "simclr", "energy_layers": ("projector",)},
+}
+
+# data set → what it changes
+DATA: dict[str, dict[str, Any]] = {
+    "cifar10": {},
+    "cifar100": {},
+    "digits": {
+        "encoder": "hypersphere/digits",
+        "hidden": 512,
+        "projection": 64,
+        "epochs": 100,
+        "batch": 128,
+        "optimizer": "sgd",
+        "lr": 0.1,
+        "weight_decay": 1e-4,
+        "tau": 0.99,
+        "warmup": 5,
+        "knn_every": 20,
+    },
+}
+
+
+def recipe(preset: str, data: str = "cifar10", **options: Any) -> Config:
+    """The whole config of a method on a data set; `options` change it further."""
+    if preset not in PRESETS:
+        raise UserError(f"unknown method {preset!r}{_similar(preset, PRESETS)} (there are {', '.join(PRESETS)})")
+    if data not in DATA:
+        raise UserError(f"unknown data {data!r}{_similar(data, DATA)} (there are {', '.join(DATA)})")
+    return Config().replace(**{"data": data, **DATA[data], **PRESETS[preset], **options})

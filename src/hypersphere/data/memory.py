@@ -1,0 +1,26 @@
+"""A set of small images held in memory as bytes."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Images:
+    pixels: Tensor  # N × C × H × W, uint8
+    labels: Tensor  # N, int64
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, index: Tensor) -> "Images":
+        return replace(self, pixels=self.pixels[index], labels=self.labels[index])
+
+    def to(self, device: torch.device) -> "Images":
+        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
+
+    @property
+    def channels(self) -> int:
+        return self.pixels.shape[1]

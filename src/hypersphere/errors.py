@@ -1,0 +1,5 @@
+"""A user's mistake, or the world's: told in one line, without a traceback at the command line."""
+
+
+class UserError(ValueError):
+    pass

@@ -1,0 +1,21 @@
+"""Weighted k-nearest-neighbour classification by cosine similarity (Wu et al. 2018)."""
+
+import torch
+from torch import Tensor
+
+from hypersphere.evaluate.features import Accuracy, accuracy
+from hypersphere.sphere import unit
+
+
+def knn(
+    features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, k: int = 200, temperature: float = 0.1
+) -> Accuracy:
+    """Each of the k nearest features votes for its label with weight exp(cos / T)."""
+    bank, queries = unit(features), unit(queries)
+    k, classes = min(k, len(bank)), int(labels.max()) + 1
+    scores = []
+    for part in queries.split(1000):
+        nearest = (part @ bank.T).topk(k, dim=1)
+        votes = torch.zeros(len(part), classes, device=part.device)
+        scores.append(votes.scatter_add_(1, labels[nearest.indices], ((nearest.values - 1) / temperature).exp()))
+    return accuracy(torch.cat(scores), truth)

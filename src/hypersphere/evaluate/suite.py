@@ -1,0 +1,77 @@
+"""All probes of one encoder, as one table."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from hypersphere.data import Images
+from hypersphere.errors import UserError
+from hypersphere.evaluate.features import extract
+from hypersphere.evaluate.fewshot import few_shot
+from hypersphere.evaluate.knn import knn
+from hypersphere.evaluate.linear import linear, linear_cached
+from hypersphere.progress import progress_bar
+from hypersphere.sphere import effective_rank, uniformity
+from hypersphere.views import Recipe, Views, evaluation_view
+
+Probe = Literal["linear", "linear-cached", "knn", "few-shot"]
+PROBES: tuple[Probe, ...] = get_args(Probe)
+Evaluation = dict[str, dict[str, float]]
+
+
+def centre(recipe: Recipe) -> Callable[[Tensor], Tensor]:
+    return lambda pixels: evaluation_view(pixels, recipe)
+
+
+def evaluate_encoder(
+    encoder: nn.Module,
+    train: Images,
+    test: Images,
+    recipe: Recipe,
+    probes: Sequence[str] = PROBES,
+    *,
+    neighbours: int = 200,
+    temperature: float = 0.1,
+    linear_epochs: int = 80,
+    seed: int = 0,
+    progress: bool = False,
+) -> Evaluation:
+    """{probe: {"top1": …, …}} in per cent, and what the held-out features look like on the sphere."""
+    for probe in probes:
+        if probe not in PROBES:
+            raise UserError(f"unknown probe {probe!r}: choose from {', '.join(PROBES)}")
+    view = centre(recipe)
+    features, queries = extract(encoder, train.pixels, view), extract(encoder, test.pixels, view)
+    sets = (features, train.labels, queries, test.labels)
+    found: Evaluation = {}
+    if "few-shot" in probes:
+        for shots in (1, 5):
+            mean, half = few_shot(*sets, shots=shots)
+            found[f"{shots}-shot"] = {"top1": mean, "interval": half}
+    if "knn" in probes:
+        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), "k": neighbours}
+    if "linear-cached" in probes:
+        found["linear-cached"] = linear_cached(*sets)._asdict()
+    if "linear" in probes:
+        with progress_bar("linear probe", linear_epochs, show=progress) as bar:
+            views = Views(recipe, seed)
+            options: dict[str, Any] = {"epochs": linear_epochs, "seed": seed, "after_epoch": bar.update}
+            found["linear"] = linear(encoder, train, test, views, view, **options)._asdict()
+    found["sphere"] = {"uniformity": float(uniformity(queries)), "effective_rank": float(effective_rank(queries))}
+    return found
+
+
+class KnnMonitor:
+    """k-NN accuracy and uniformity of the held-out images, during training."""
+
+    def __init__(self, every: int, train: Images, test: Images, recipe: Recipe, neighbours: int, temperature: float):
+        self.every, self.train, self.test, self.view = every, train, test, centre(recipe)
+        self.neighbours, self.temperature = neighbours, temperature
+
+    def __call__(self, encoder: nn.Module) -> dict[str, float]:
+        features, queries = (extract(encoder, images.pixels, self.view) for images in (self.train, self.test))
+        found = knn(features, self.train.labels, queries, self.test.labels, self.neighbours, self.temperature)
+        with torch.no_grad():
+            return {"knn": found.top1, "uniformity_of_features": float(uniformity(queries))}

@@ -1,0 +1,40 @@
+"""The seam that every method shares with the training loop."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+
+class Batch(NamedTuple):
+    views: tuple[Tensor, ...]  # each B × C × H × W, of the same B images
+    sample: Tensor  # which images of the data set they are
+    label: Tensor | None
+
+
+class Step(NamedTuple):
+    loss: Tensor
+    terms: dict[str, Tensor]  # for the log: detached, on the device
+
+
+class Method(nn.Module, ABC):
+    """A way to learn an encoder: `forward` gives the loss of a batch."""
+
+    encoder: nn.Module  # what evaluation gets
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Step: ...
+
+    def after_step(self, progress: Tensor) -> None:
+        """Once after each update; `progress` runs from 0 to 1."""
+
+    def start_epoch(self, features: Any) -> None:
+        """Before each epoch, for methods that look at all features first."""
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Weights, which are decayed, and apart from them norms and biases, which are not."""
+        trained = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in trained if p.ndim > 1], "decay": True},
+            {"params": [p for p in trained if p.ndim <= 1], "decay": False},
+        ]

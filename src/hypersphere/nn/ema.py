@@ -1,0 +1,21 @@
+"""The target network: an exponential moving average of the online one."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+
+def target_of(online: nn.Module) -> nn.Module:
+    """A copy without gradients. It stays in training mode: its BatchNorm uses, and tracks, statistics of its own."""
+    return copy.deepcopy(online).requires_grad_(False)
+
+
+@torch.no_grad()
+def follow(target: nn.Module, online: nn.Module, tau: Tensor) -> None:
+    """ξ ← τ ξ + (1 − τ) θ, for parameters; buffers are the target's own."""
+    ours: list[Tensor] = list(target.parameters())
+    theirs: list[Tensor] = list(online.parameters())
+    step = torch._foreach_sub(theirs, ours)
+    torch._foreach_mul_(step, 1 - tau)
+    torch._foreach_add_(ours, step)

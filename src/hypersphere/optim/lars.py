@@ -1,0 +1,52 @@
+"""LARS: momentum SGD whose step for each weight tensor is proportional to that tensor's norm."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Tensors = list[Tensor] | tuple[Tensor, ...]
+
+
+class LARS(torch.optim.Optimizer):
+    """u = g + λw;  v ← μv + η‖w‖/‖u‖ · u;  w ← w − lr · v  (You et al. 2017, as BYOL uses it).
+
+    A group with `adapt=False` (biases and norms) takes the plain step, v ← μv + u; so does a w or u of norm 0.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float = 0.001,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        if closure is not None:
+            raise ValueError("LARS takes no closure")
+        for group in self.param_groups:
+            weights = [w for w in group["params"] if w.grad is not None]
+            if not weights:
+                continue
+            updates: Tensors = [w.grad for w in weights]
+            if group["weight_decay"]:
+                updates = torch._foreach_add(updates, weights, alpha=group["weight_decay"])
+            if group["adapt"]:
+                updates = torch._foreach_mul(updates, self._ratios(weights, updates, group["trust"]))
+            momenta = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
+            torch._foreach_mul_(momenta, group["momentum"])
+            torch._foreach_add_(momenta, updates)
+            torch._foreach_add_(weights, torch._foreach_mul(momenta, -group["lr"]))
+
+    @staticmethod
+    def _ratios(weights: Tensors, updates: Tensors, trust: float) -> list[Tensor]:
+        norms = torch.stack(torch._foreach_norm(weights))
+        update_norms = torch.stack(torch._foreach_norm(updates))
+        ratios = torch.where((norms > 0) & (update_norms > 0), trust * norms / update_norms, 1.0)
+        return list(ratios.unbind())

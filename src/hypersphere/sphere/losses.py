@@ -1,0 +1,42 @@
+"""Losses between views. Shapes: p, z, query and key are N (images) × D (dimensions); row i of each is image i."""
+
+import torch
+from torch import Tensor
+
+from hypersphere.sphere.measures import alignment
+from hypersphere.sphere.pairwise import row_logsumexp
+from hypersphere.sphere.unit import unit
+
+
+def byol_loss(p: Tensor, z: Tensor) -> Tensor:
+    """‖p̂ − ẑ‖² = 2 − 2 cos(p, z), the mean over images (eq:byol); no gradient reaches the target z."""
+    return alignment(p, z.detach())
+
+
+def info_nce(query: Tensor, key: Tensor, temperature: float = 0.5, negatives: Tensor | None = None) -> Tensor:
+    """−log of the softmax of each query's own key among all keys, and further negatives (eq:contrastive)."""
+    _check(query, key, temperature)
+    query, key = unit(query), unit(key)
+    others = key if negatives is None else torch.cat([key, unit(negatives)])
+    if len(others) < 2:
+        raise ValueError("info_nce needs at least one negative: give two images or more, or negatives")
+    positive = (query * key).sum(dim=1) / temperature
+    return (row_logsumexp(query, others, 1 / temperature) - positive).mean()
+
+
+def nt_xent(z1: Tensor, z2: Tensor, temperature: float = 0.5) -> Tensor:
+    """SimCLR's loss: InfoNCE of each of the 2N views, its negatives being the 2N − 2 views of other images."""
+    _check(z1, z2, temperature)
+    if len(z1) < 2:
+        raise ValueError("nt_xent needs at least two images: one has no negatives")
+    z1, z2 = unit(z1), unit(z2)
+    points = torch.cat([z1, z2])
+    positive = (z1 * z2).sum(dim=1).mean() / temperature
+    return row_logsumexp(points, points, 1 / temperature, exclude_self=True).mean() - positive
+
+
+def _check(a: Tensor, b: Tensor, temperature: float) -> None:
+    if a.ndim != 2 or a.shape != b.shape:
+        raise ValueError(f"expected two N × D tensors of one shape, not {tuple(a.shape)} and {tuple(b.shape)}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, not {temperature}")

@@ -1,0 +1,86 @@
+"""What can be measured of points on the sphere. Shapes: x and w are N (points) × D (dimensions); rows are normalized
+here; half precision is computed and returned in float32."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hypersphere.sphere.pairwise import pair_mean, row_logsumexp
+from hypersphere.sphere.unit import unit
+
+Metric = Literal["euclidean", "geodesic"]
+_POTENTIAL = {"euclidean": "riesz", "geodesic": "geodesic"}
+
+
+def hyperspherical_energy(
+    w: Tensor, s: float = 2.0, metric: Metric = "euclidean", half_space: bool = False, reduction: str = "mean"
+) -> Tensor:
+    """Energy of the rows of w: Σ_{i≠j} ‖ŵᵢ − ŵⱼ‖^−s (eq:min), or of their angles (eq:min_angular); −log at s = 0.
+
+    `reduction` "mean" divides by the number of ordered pairs, N(N−1), as eq:mhe_reg does. `half_space` also counts the
+    negatives of the rows: 2N(2N−1) pairs. One row has energy 0. Duplicates count at the smallest angle told apart
+    (`potentials.floor`).
+    """
+    check_energy(s, metric)
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'mean' or 'sum', not {reduction!r}")
+    _check_points(w, "w")
+    n = len(w)
+    if n < 2:
+        return unit(w).sum() * 0
+    mean = pair_mean(unit(w), _POTENTIAL[metric], s, half_space=half_space)
+    pairs = 2 * n * (2 * n - 1) if half_space else n * (n - 1)
+    return mean if reduction == "mean" else mean * pairs
+
+
+def check_energy(s: float, metric: str) -> None:
+    if not (s >= 0 and math.isfinite(s)):
+        raise ValueError(f"the power s must be finite and at least 0, not {s}")
+    if metric not in _POTENTIAL:
+        raise ValueError(f"metric must be 'euclidean' or 'geodesic', not {metric!r}")
+
+
+def uniformity(x: Tensor, t: float = 2.0) -> Tensor:
+    """log of the mean of exp(−t ‖x̂ᵢ − x̂ⱼ‖²) over i ≠ j (eq:uniformity); lower is more uniform, 0 is collapsed."""
+    _check_points(x, "x")
+    n = len(x)
+    if n < 2:
+        raise ValueError("uniformity needs at least two points: there is no pair in one")
+    if not (t > 0 and math.isfinite(t)):
+        raise ValueError(f"t must be finite and above 0, not {t}")
+    points = unit(x)
+    # exp(−t‖x − y‖²) = exp(2t(c − 1)): by log-sum-exp, so that no t underflows.
+    rows = row_logsumexp(points, points, 2 * t, exclude_self=True)
+    return rows.logsumexp(0) - 2 * t - math.log(n * (n - 1))
+
+
+def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
+    """Mean of ‖x̂ᵢ − ŷᵢ‖^α over the positive pairs (eq:align)."""
+    _check_points(x, "x")
+    _check_points(y, "y")
+    if x.shape != y.shape:
+        raise ValueError(f"x and y must pair up: got shapes {tuple(x.shape)} and {tuple(y.shape)}")
+    if not alpha > 0:
+        raise ValueError(f"alpha must be above 0, not {alpha}")
+    gap2 = (unit(x) - unit(y)).square().sum(dim=1)
+    if alpha == 2:
+        return gap2.mean()
+    apart = gap2 > 0  # no direction leads apart two equal points: gradient 0
+    return torch.where(apart, torch.where(apart, gap2, 1).pow(alpha / 2), 0).mean()
+
+
+def effective_rank(x: Tensor) -> Tensor:
+    """exp of the entropy of the normalized singular values of x̂ (not centred): between 1 and min(N, D)."""
+    _check_points(x, "x")
+    singular = torch.linalg.svdvals(unit(x))
+    share = singular / singular.sum()
+    return torch.special.entr(share).sum().exp()
+
+
+def _check_points(x: Tensor, name: str) -> None:
+    if x.ndim != 2:
+        raise ValueError(f"{name} must be points × dimensions, not of shape {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise ValueError(f"{name} must be floating point, not {x.dtype}")

@@ -1,0 +1,211 @@
+"""The two reductions over pairs of points: the mean of a potential, and the log-sum-exp of each row of cosines.
+
+Both go tile by tile, so that memory is O(N·D) at any N; one tile holding every pair is the dense computation. Each is
+one registered operator, which torch.compile takes as a whole.
+
+Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T × T pairs.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential
+
+NEAR_CHUNK = 1 << 22  # elements of x ∓ y held at once
+
+
+def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = False, tile: int | None = None) -> Tensor:
+    """Mean of a potential over the ordered pairs i ≠ j of the rows of x, or of its rows and their negatives."""
+    with_grad = torch.is_grad_enabled() and x.requires_grad
+    return _pair_mean(x, kind, float(parameter), half_space, with_grad, tile or _tile_size(x))[0]
+
+
+def row_logsumexp(x: Tensor, y: Tensor, scale: float, *, exclude_self: bool = False, tile: int | None = None) -> Tensor:
+    """log Σⱼ exp(scale · xᵢ·yⱼ) for each i; `exclude_self` leaves out j = i."""
+    return _row_logsumexp(x, y, float(scale), exclude_self, tile or _tile_size(x))
+
+
+def _tile_size(x: Tensor) -> int:
+    return 1024 if x.device.type == "cpu" else 4096
+
+
+class Tile(NamedTuple):
+    """Cosines of some x with some y, and apart from them the pairs so near ±1 that x ∓ y must be used instead."""
+
+    cosine: Tensor
+    chord2: Tensor
+    anti2: Tensor
+    rows: Tensor
+    cols: Tensor
+    sign: Tensor
+
+
+def _tile(x: Tensor, y: Tensor, singular: bool, diagonal: bool) -> Tile:
+    """`diagonal`: x and y are the same points, and a point is no pair with itself."""
+    cosine = x @ y.T
+    if diagonal:
+        cosine.fill_diagonal_(0)
+    # The chord² by 2 − 2c has an error of about eps: relatively too much for a singular potential below eps^¼; a
+    # smooth one loses only the direction of its gradient, far closer.
+    near2 = torch.finfo(x.dtype).eps ** (0.25 if singular else 0.75)
+    rows, cols = torch.nonzero(cosine.abs() > 1 - near2 / 2, as_tuple=True)
+    sign = cosine[rows, cols].sign()
+    chord2, anti2 = 2 - 2 * cosine, 2 + 2 * cosine
+    if len(rows):
+        gap2 = torch.cat([gap.square().sum(1) for _, gap in _gaps(x, y, rows, cols, sign)])
+        chord2[rows, cols] = torch.where(sign > 0, gap2, 4 - gap2)
+        anti2[rows, cols] = torch.where(sign > 0, 4 - gap2, gap2)
+    return Tile(cosine, chord2, anti2, rows, cols, sign)
+
+
+def _gaps(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, sign: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """y ∓ x of the near pairs, some at a time."""
+    chunk = max(1, NEAR_CHUNK // x.shape[1])
+    for start in range(0, len(rows), chunk):
+        part = slice(start, start + chunk)
+        yield part, y[cols[part]] - sign[part, None] * x[rows[part]]
+
+
+def _pull(x: Tensor, y: Tensor, tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None = None) -> None:
+    """Add Σⱼ slopeᵢⱼ yⱼ to on_x, and Σᵢ slopeᵢⱼ xᵢ to on_y, up to multiples of the point itself.
+
+    Those are removed when the gradient passes through `unit`, so near pairs may use yⱼ ∓ xᵢ, free of cancellation, and
+    exact duplicates pull by exactly zero. `slope` is overwritten.
+    """
+    weight = slope[tile.rows, tile.cols]
+    slope[tile.rows, tile.cols] = 0
+    on_x.addmm_(slope, y)
+    if on_y is not None:
+        on_y.addmm_(slope.T, x)
+    for part, gap in _gaps(x, y, tile.rows, tile.cols, tile.sign):
+        gap *= weight[part, None]
+        on_x.index_add_(0, tile.rows[part], gap)
+        if on_y is not None:
+            on_y.index_add_(0, tile.cols[part], gap * -tile.sign[part, None])
+
+
+class _exactly:
+    """Full float32 products inside: neither autocast nor a user's TF32 setting reaches the cosines."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.autocast = torch.autocast(x.device.type, enabled=False)
+
+    def __enter__(self) -> None:
+        self.precision = torch.get_float32_matmul_precision()
+        if self.precision != "highest":
+            torch.set_float32_matmul_precision("highest")
+        self.autocast.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self.autocast.__exit__(*exception)
+        if self.precision != "highest":
+            torch.set_float32_matmul_precision(self.precision)
+
+
+def _spans(n: int, tile: int) -> list[slice]:
+    return [slice(start, min(start + tile, n)) for start in range(0, n, tile)]
+
+
+@torch.library.custom_op("hypersphere::pair_mean", mutates_args=())
+def _pair_mean(
+    x: Tensor, kind: str, parameter: float, half_space: bool, with_grad: bool, tile: int
+) -> tuple[Tensor, Tensor]:
+    """The mean and, in the same pass, its gradient: ∂/∂xᵢ = 2/pairs · Σⱼ φ′(cᵢⱼ) xⱼ."""
+    potential: Potential = KINDS[kind](parameter)
+    n = len(x)
+    own = 0.0
+    pairs = n * (n - 1)
+    if half_space:  # each sign of xᵢ meets each of xⱼ, and xᵢ its own negative at the constant φ(−1)
+        own = float(potential(x.new_tensor(4.0), x.new_tensor(0.0))[0]) / (2 * n - 1)
+        potential, pairs = HalfSpace(potential), n * (2 * n - 1)
+    value = x.new_zeros(())
+    grad = torch.zeros_like(x) if with_grad else x.new_empty(0)
+    spans = _spans(n, tile)
+    with _exactly(x):
+        for a, rows in enumerate(spans):
+            for cols in spans[a:]:  # symmetric: the tiles above the diagonal count twice
+                diagonal = cols == rows
+                pieces = _tile(x[rows], x[cols], potential.singular, diagonal)
+                phi, slope = potential(pieces.chord2, pieces.anti2)
+                if diagonal:
+                    phi.fill_diagonal_(0)
+                    slope.fill_diagonal_(0)
+                value += phi.sum() * ((1 if diagonal else 2) / pairs)
+                if with_grad:
+                    slope *= 2 / pairs
+                    _pull(x[rows], x[cols], pieces, slope, grad[rows], None if diagonal else grad[cols])
+    return value + own, grad
+
+
+@_pair_mean.register_fake
+def _(x, kind, parameter, half_space, with_grad, tile):
+    return x.new_empty(()), torch.empty_like(x) if with_grad else x.new_empty(0)
+
+
+def _keep_gradient(ctx, inputs, output):
+    ctx.save_for_backward(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _scale_gradient(ctx, upstream, _):
+    (grad,) = ctx.saved_tensors
+    return (None if upstream is None else upstream * grad), None, None, None, None, None
+
+
+_pair_mean.register_autograd(_scale_gradient, setup_context=_keep_gradient)
+
+
+@torch.library.custom_op("hypersphere::row_logsumexp", mutates_args=())
+def _row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, tile: int) -> Tensor:
+    total = x.new_full((len(x),), -torch.inf)
+    with _exactly(x):
+        for rows in _spans(len(x), tile):
+            for cols in _spans(len(y), tile):
+                logits = scale * (x[rows] @ y[cols].T)
+                if exclude_self and rows.start == cols.start:
+                    logits.fill_diagonal_(-torch.inf)
+                total[rows] = torch.logaddexp(total[rows], logits.logsumexp(dim=1))
+    return total
+
+
+@torch.library.custom_op("hypersphere::row_logsumexp_backward", mutates_args=())
+def _row_logsumexp_backward(
+    x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool, tile: int
+) -> tuple[Tensor, Tensor]:
+    grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
+    with _exactly(x):
+        for rows in _spans(len(x), tile):
+            for cols in _spans(len(y), tile):
+                diagonal = exclude_self and rows.start == cols.start
+                pieces = _tile(x[rows], y[cols], singular=False, diagonal=diagonal)
+                weight = (scale * pieces.cosine - total[rows, None]).exp() * (scale * upstream[rows, None])
+                if diagonal:
+                    weight.fill_diagonal_(0)
+                _pull(x[rows], y[cols], pieces, weight, grad_x[rows], grad_y[cols])
+    return grad_x, grad_y
+
+
+@_row_logsumexp.register_fake
+def _(x, y, scale, exclude_self, tile):
+    return x.new_empty(len(x))
+
+
+@_row_logsumexp_backward.register_fake
+def _(x, y, total, upstream, scale, exclude_self, tile):
+    return torch.empty_like(x), torch.empty_like(y)
+
+
+def _keep_rows(ctx, inputs, output):
+    x, y, ctx.scale, ctx.exclude_self, ctx.tile = inputs
+    ctx.save_for_backward(x, y, output)
+
+
+def _pull_rows(ctx, upstream):
+    grads = _row_logsumexp_backward(*ctx.saved_tensors, upstream, ctx.scale, ctx.exclude_self, ctx.tile)
+    return *grads, None, None, None
+
+
+_row_logsumexp.register_autograd(_pull_rows, setup_context=_keep_rows)

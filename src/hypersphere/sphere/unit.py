@@ -1,0 +1,28 @@
+"""Rows to points on the unit sphere."""
+
+import torch
+from torch import Tensor
+
+
+def unit(x: Tensor) -> Tensor:
+    """Each row of x (N × D) divided by its norm, in float32 at least.
+
+    A zero row stays zero and gets exactly zero gradient. Rows are scaled by their largest entry first, so that no
+    finite row over- or underflows; normalizing ignores scale, hence that factor needs no gradient.
+    """
+    x = _widen(x)
+    largest = x.detach().abs().amax(dim=-1, keepdim=True)
+    nonzero = largest > 0
+    scaled = x / torch.where(nonzero, largest, 1)
+    norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return torch.where(nonzero, scaled / torch.where(nonzero, norm, 1), 0)
+
+
+def _widen(x: Tensor) -> Tensor:
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return x
+    wide = x.float()
+    if x.dtype == torch.float16 and wide.requires_grad:
+        limit = torch.finfo(torch.float16).max
+        wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))  # a large gradient saturates, never inf
+    return wide

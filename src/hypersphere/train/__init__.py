@@ -1,0 +1,19 @@
+"""Training: the loop, checkpoints, the log."""
+
+from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint, write_atomically
+from hypersphere.train.log import Log, read_metrics
+from hypersphere.train.loop import Interrupted, Monitor, Plan, Trainer, train
+
+__all__ = [
+    "Interrupted",
+    "Log",
+    "Monitor",
+    "Plan",
+    "Trainer",
+    "load_checkpoint",
+    "read_metrics",
+    "restore",
+    "save_checkpoint",
+    "train",
+    "write_atomically",
+]

@@ -1,0 +1,57 @@
+"""Checkpoints: written whole or not at all, read without running any code in them."""
+
+import contextlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hypersphere.errors import UserError
+
+
+def write_atomically(path: Path, blob: bytes | memoryview) -> None:
+    """Replace `path` by `blob`, or leave it as it was: also at a full disk, a kill, or a loss of power."""
+    scratch = path.with_name(path.name + ".part")
+    try:
+        with open(scratch, "wb") as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        kept = "; the one before is untouched" if path.exists() else ""
+        raise UserError(f"could not write {path}: {error.strerror}{kept}") from None
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_atomically(path, buffer.getbuffer())
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{path}: there is no checkpoint")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
+        raise UserError(f"{path} is damaged or no checkpoint ({reason})") from None
+
+
+def restore(module: nn.Module, state: dict[str, Any], path: Path) -> None:
+    """Load a module's state, or say where it does not fit."""
+    ours = module.state_dict()
+    for name in [*ours, *state]:
+        if name not in state or name not in ours:
+            where = "checkpoint" if name not in state else "model"
+            raise UserError(f"{path} is of another architecture: the {where} has no {name}")
+        if ours[name].shape != state[name].shape:
+            shapes = f"{tuple(state[name].shape)} there, {tuple(ours[name].shape)} here"
+            raise UserError(f"{path} is of another architecture: {name} is {shapes}")
+    module.load_state_dict(state)

@@ -1,0 +1,49 @@
+"""What a run writes down as it goes: metrics.jsonl, TensorBoard where installed, a progress bar where wanted."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from hypersphere.train.checkpoint import write_atomically
+
+
+class Log:
+    """Lines of {"step": …, name: value …}, without clock times: a resumed run writes what an unbroken one does."""
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        self.path = folder / "metrics.jsonl"
+        kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        self._board = _tensorboard(folder, step)
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a metrics file; one cut off by a kill is left out."""
+    lines = []
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                lines.append(json.loads(line))
+    return lines
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

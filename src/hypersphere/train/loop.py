@@ -1,0 +1,206 @@
+"""The training loop: views, loss, one update, and what is written down."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from hypersphere.data import Images
+from hypersphere.draws import permutation
+from hypersphere.errors import UserError
+from hypersphere.methods import Batch, Method
+from hypersphere.optim import warmup_cosine
+from hypersphere.progress import Progress
+from hypersphere.train.log import Log
+
+
+class Monitor(Protocol):
+    """Measures the encoder now and then; handed in, so that the loop knows nothing of evaluation."""
+
+    every: int  # epochs
+
+    def __call__(self, encoder: nn.Module) -> dict[str, float]: ...
+
+
+class TrainingViews(Protocol):
+    def training(self, images: Tensor, sample: Tensor, epoch: int) -> tuple[Tensor, ...]: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, how much at once, and how fast."""
+
+    images: int
+    epochs: int
+    batch: int  # images per update; those that do not fill one are left out of the epoch
+    micro_batch: int  # images computed at once
+    lr: float  # at its peak
+    warmup_epochs: int
+    seed: int
+    log_every: int
+    save_every: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.images // self.batch
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that was asked to stop, and saved itself first."""
+
+    def __init__(self, step: int, signum: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.step, self.signum = step, signum
+
+
+class Trainer:
+    """What changes during a run: the method, its optimizer, the step."""
+
+    def __init__(
+        self,
+        method: Method,
+        optimizer: torch.optim.Optimizer,
+        regularizer: Callable[[], Tensor] | None,
+        device: torch.device,
+        precision: torch.dtype,
+    ) -> None:
+        self.method, self.optimizer, self.regularizer = method, optimizer, regularizer
+        self.device, self.step = device, 0
+        self.autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+
+    def update(self, batches: Sequence[Batch], lr: float, progress: float) -> dict[str, Tensor]:
+        """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        terms: dict[str, Tensor] = {}
+        for batch in batches:
+            with self.autocast:
+                loss, parts = self.method(batch)
+            self.scaler.scale(loss / len(batches)).backward()
+            for name, value in {"loss": loss.detach(), **parts}.items():
+                terms[name] = terms.get(name, 0) + value / len(batches)
+        if self.regularizer is not None:
+            energy = self.regularizer()
+            if energy.requires_grad:
+                self.scaler.scale(energy).backward()
+            terms["energy"] = energy.detach()
+            terms["loss"] = terms["loss"] + terms["energy"]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.method.after_step(torch.tensor(progress, device=self.device))
+        return terms
+
+
+def train(
+    trainer: Trainer,
+    images: Images,
+    views: TrainingViews,
+    plan: Plan,
+    *,
+    log: Log,
+    save: Callable[[], None],
+    monitors: Sequence[Monitor] = (),
+    progress: Progress | None = None,
+    features: Callable[[nn.Module], Tensor] | None = None,
+) -> None:
+    """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
+    method, start = trainer.method.train(), trainer.step
+    with _stop_requests() as stop:
+        for step in range(start, plan.steps):
+            epoch, place = divmod(step, plan.steps_per_epoch)
+            if place == 0:
+                method.start_epoch(features)
+            if place == 0 or step == start:
+                order = permutation(plan.images, seed=plan.seed, epoch=epoch, device=trainer.device)
+            chosen = order[place * plan.batch : (place + 1) * plan.batch].split(plan.micro_batch)
+            batches = _Batches(chosen, images, views, epoch)
+            lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
+            terms = trainer.update(batches, lr, step / plan.steps)
+            trainer.step = step + 1
+            _write(log, trainer.step, plan, terms, lr, progress)
+            if place == plan.steps_per_epoch - 1:
+                _monitor(log, trainer.step, epoch + 1, plan.epochs, monitors, method)
+            if progress is not None:
+                progress.update(trainer.step)
+            if trainer.step % plan.save_every == 0 or trainer.step == plan.steps or stop:
+                save()
+            if stop:
+                raise Interrupted(trainer.step, stop[0])
+
+
+class _Batches(Sequence[Batch]):
+    """Micro-batches, their views made when asked for."""
+
+    def __init__(self, chosen: Sequence[Tensor], images: Images, views: TrainingViews, epoch: int) -> None:
+        self.chosen, self.images, self.views, self.epoch = chosen, images, views, epoch
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, place):
+        sample = self.chosen[place]
+        some = self.images[sample]
+        return Batch(self.views.training(some.pixels, sample, self.epoch), sample, some.labels)
+
+
+def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float, progress: Progress | None) -> None:
+    if step % plan.log_every and step != plan.steps:
+        return
+    values = {name: float(value) for name, value in terms.items()}
+    if not torch.isfinite(torch.tensor(values["loss"])):
+        raise UserError(f"the loss is {values['loss']} at step {step}: a smaller --lr or --precision float32 may help")
+    log.write(step, {**values, "lr": lr})
+    if progress is not None:
+        progress.update(step, f"loss {values['loss']:.3f}")
+
+
+def _monitor(log: Log, step: int, epoch: int, last: int, monitors: Sequence[Monitor], method: Method) -> None:
+    values: dict[str, float] = {}
+    for monitor in monitors:
+        if epoch % monitor.every == 0 or epoch == last:
+            values |= monitor(method.encoder)
+    if values:
+        log.write(step, {"epoch": epoch, **values})
+
+
+@contextlib.contextmanager
+def _stop_requests() -> Iterator[list[int]]:
+    """Collects the first SIGINT or SIGTERM; a second one acts at once."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    def request(signum: int, frame: Any) -> None:
+        caught.append(signum)
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+    for s in before:
+        signal.signal(s, request)
+    try:
+        yield caught
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)

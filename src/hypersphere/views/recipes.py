@@ -1,0 +1,174 @@
+"""What is drawn for an image, and in which order it is done, by data set."""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hypersphere.draws import PROBE, VIEWS, uniforms
+from hypersphere.views import ops
+
+_TRIES = 10  # boxes drawn before the whole image is taken, as torchvision does
+_DRAWS = 2 * _TRIES + 2 + 11
+_ORDERS = torch.tensor(list(permutations(range(4))))
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """The random changes of one view; probabilities and ranges."""
+
+    crop: tuple[float, float] = (0.08, 1.0)  # share of the image's area
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    jitter: float = 0.8
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.2
+    hue: float = 0.1
+    grey: float = 0.2
+    blur: float = 0.0
+    sigma: tuple[float, float] = (0.1, 2.0)
+    solarize: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How images of a data set become input: two views to learn from, one crop to evaluate."""
+
+    size: int  # of the input, in pixels
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentations: tuple[Augmentation, ...]
+    probe: Augmentation  # for the linear probe: crop and flip alone
+    resize: int | None = None  # shorter side before the crop of evaluation
+    crop: int | None = None  # pixels in the middle for evaluation; None: all
+
+
+class Draw(NamedTuple):
+    """What was drawn for each of B images."""
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
+    flip: Tensor
+    jitter: Tensor
+    factors: Tensor  # B × 4: brightness, contrast, saturation, hue
+    order: Tensor  # B × 4
+    grey: Tensor
+    sigma: Tensor  # 0: no blur
+    solarize: Tensor
+
+
+def draw(
+    how: Augmentation, shape: tuple[int, int], sample: Tensor, *, seed: int, epoch: int, view: int, stream: int = VIEWS
+) -> Draw:
+    """A function of (seed, epoch, sample, view) alone."""
+    u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
+    box, rest = u[:, : 2 * _TRIES + 2], u[:, 2 * _TRIES + 2 :].unbind(1)
+    strengths = (how.brightness, how.contrast, how.saturation)
+    factors = [1 + s * (2 * r - 1) for s, r in zip(strengths, rest[2:5], strict=True)] + [how.hue * (2 * rest[5] - 1)]
+    low, high = how.sigma
+    return Draw(
+        *_box(box, how, *shape),
+        flip=rest[0] < how.flip,
+        jitter=rest[1] < how.jitter,
+        factors=torch.stack(factors, dim=1),
+        order=_ORDERS.to(u.device)[(rest[6] * len(_ORDERS)).long()],
+        grey=rest[7] < how.grey,
+        sigma=torch.where(rest[8] < how.blur, low + (high - low) * rest[9], 0),
+        solarize=rest[10] < how.solarize,
+    )
+
+
+def _box(u: Tensor, how: Augmentation, height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The first of ten random boxes that fits; else the largest central one with an allowed ratio."""
+    area = height * width * (how.crop[0] + (how.crop[1] - how.crop[0]) * u[:, 0 : 2 * _TRIES : 2])
+    log_low, log_high = math.log(how.ratio[0]), math.log(how.ratio[1])
+    ratio = (log_low + (log_high - log_low) * u[:, 1 : 2 * _TRIES : 2]).exp()
+    w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
+    whole_h, whole_w = min(height, round(width / how.ratio[0])), min(width, round(height * how.ratio[1]))
+    found = fits.any(dim=1)
+    h = torch.where(found, h.gather(1, first)[:, 0], whole_h)
+    w = torch.where(found, w.gather(1, first)[:, 0], whole_w)
+    top = torch.where(found, (u[:, -2] * (height - h + 1)).floor(), (height - whole_h) // 2)
+    left = torch.where(found, (u[:, -1] * (width - w + 1)).floor(), (width - whole_w) // 2)
+    return top, left, h, w
+
+
+def apply(images: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
+    """Images as bytes → one normalized view; deterministic in image and draw."""
+    x = images.float() / 255
+    x = ops.resized_crop(x, d.top, d.left, d.height, d.width, recipe.size, d.flip)
+    if how.jitter:
+        x = ops.jitter(x, d.factors, d.order, d.jitter)
+    if how.grey:
+        x = ops.greyscale(x, d.grey)
+    if how.blur:
+        x = ops.blur(x, d.sigma, kernel=recipe.size // 10 // 2 * 2 + 1)  # 23 at 224
+    if how.solarize:
+        x = ops.solarize(x, d.solarize)
+    return ops.normalize(x, recipe.mean, recipe.std)
+
+
+class Views:
+    """The views of a recipe, as the training loop and the probes call them."""
+
+    def __init__(self, recipe: Recipe, seed: int) -> None:
+        self.recipe, self.seed = recipe, seed
+
+    def training(self, images: Tensor, sample: Tensor, epoch: int) -> tuple[Tensor, ...]:
+        return tuple(
+            self._view(how, images, sample, epoch, view, VIEWS) for view, how in enumerate(self.recipe.augmentations)
+        )
+
+    def probing(self, images: Tensor, sample: Tensor, epoch: int) -> Tensor:
+        return self._view(self.recipe.probe, images, sample, epoch, 0, PROBE)
+
+    def _view(self, how: Augmentation, images: Tensor, sample: Tensor, epoch: int, view: int, stream: int) -> Tensor:
+        shape = (images.shape[2], images.shape[3])
+        d = draw(how, shape, sample, seed=self.seed, epoch=epoch, view=view, stream=stream)
+        return apply(images, d, how, self.recipe)
+
+
+def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
+    """Images as bytes → the middle of each, normalized."""
+    x = images.float() / 255
+    height, width = x.shape[2:]
+    if recipe.resize is not None:
+        scale = recipe.resize / min(height, width)
+        x = ops.resize(x, round(height * scale), round(width * scale))
+    if recipe.crop is not None:
+        x = ops.centre_crop(x, recipe.crop)
+    return ops.normalize(ops.resize(x, recipe.size, recipe.size), recipe.mean, recipe.std)
+
+
+_CIFAR = Augmentation()
+_PLAIN = Augmentation(jitter=0, grey=0)
+_BYOL = Augmentation(blur=1.0)
+_SHIFT = Augmentation(
+    crop=(0.5, 1.0), ratio=(0.75, 1.33), flip=0.0, brightness=0.4, contrast=0.4, saturation=0, hue=0, grey=0
+)
+
+RECIPES: dict[str, Recipe] = {
+    "cifar10": Recipe(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), (_CIFAR, _CIFAR), _PLAIN, crop=28),
+    "cifar100": Recipe(32, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), (_CIFAR, _CIFAR), _PLAIN, crop=28),
+    "stl10": Recipe(
+        64, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713), (_CIFAR, _CIFAR), _PLAIN, resize=64, crop=56
+    ),
+    "imagenet": Recipe(
+        224,
+        (0.485, 0.456, 0.406),
+        (0.229, 0.224, 0.225),
+        (_BYOL, replace(_BYOL, blur=0.1, solarize=0.2)),
+        _PLAIN,
+        resize=256,
+        crop=224,
+    ),
+    "digits": Recipe(8, (0.3053,), (0.3760,), (_SHIFT, _SHIFT), replace(_SHIFT, jitter=0)),
+}

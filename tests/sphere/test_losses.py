@@ -1,0 +1,38 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import gradcheck
+
+import hypersphere as hs
+from tests.sphere import reference
+
+
+def views(n=5, d=4):
+    return (torch.randn(n, d, dtype=torch.float64, requires_grad=True) for _ in range(2))
+
+
+def test_byol_loss_is_two_minus_two_cosines_and_stops_at_the_target():
+    p, z = views()
+    loss = hs.byol_loss(p, z)
+    torch.testing.assert_close(loss, (2 - 2 * F.cosine_similarity(p, z)).mean())
+    loss.backward()
+    assert p.grad is not None
+    assert z.grad is None
+
+
+@pytest.mark.parametrize("temperature", [0.07, 0.5])
+def test_nt_xent_is_the_literal_loop(temperature):
+    z1, z2 = views()
+    torch.testing.assert_close(hs.nt_xent(z1, z2, temperature), reference.nt_xent(z1, z2, temperature))
+    assert gradcheck(lambda a, b: hs.nt_xent(a, b, temperature), (z1, z2))
+
+
+def test_info_nce_is_cross_entropy_over_keys_and_negatives():
+    q, k = views()
+    queue = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    logits = F.normalize(q) @ F.normalize(torch.cat([k, queue])).T / 0.2
+    wanted = F.cross_entropy(logits, torch.arange(5))
+    torch.testing.assert_close(hs.info_nce(q, k, 0.2, queue), wanted)
+    assert gradcheck(lambda a, b, c: hs.info_nce(a, b, 0.2, c), (q, k, queue))
+    with pytest.raises(ValueError, match="negative"):
+        hs.info_nce(q[:1], k[:1])

@@ -1,0 +1,161 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import hypersphere as hs
+from hypersphere.regularize import EnergyRegularizer, neurons
+
+
+def network():
+    return nn.ModuleDict(
+        {
+            "encoder": nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3, groups=2)),
+            "projector": nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.Linear(10, 4)),
+            "predictor": nn.Linear(4, 5),
+        }
+    )
+
+
+def test_is_the_weighted_sum_over_layers_of_mean_pair_energies():
+    """eq:mhe_reg, spelt out with loops."""
+    model = network()
+    wanted = 0.0
+    for groups in (
+        [model["encoder"][0].weight.flatten(1)],
+        model["encoder"][3].weight.flatten(1).chunk(2),
+        [model["projector"][0].weight],
+        [model["projector"][2].weight],
+        [model["predictor"].weight],
+    ):
+        pairs = [
+            torch.acos(torch.cosine_similarity(a, b, dim=0)) ** -2
+            for group in groups for i, a in enumerate(group) for j, b in enumerate(group) if i != j
+        ]  # fmt: skip
+        wanted = wanted + torch.stack(pairs).mean()
+    found = EnergyRegularizer(model, s=2, metric="geodesic", weight=10.0)()
+    torch.testing.assert_close(found, 10 * wanted)
+    parameters = [p for p in model.parameters() if p.ndim > 1]
+    for a, b in zip(torch.autograd.grad(found, parameters), torch.autograd.grad(10 * wanted, parameters), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("projector", {"projector.0", "projector.2"}),
+        (["projector", "predictor"], {"projector.0", "projector.2", "predictor"}),
+        ("encoder.*", {"encoder.0", "encoder.3"}),
+        ("*.0", {"encoder.0", "projector.0"}),
+        (lambda name, module: isinstance(module, nn.Conv2d), {"encoder.0", "encoder.3"}),
+        (None, {"encoder.0", "encoder.3", "projector.0", "projector.2", "predictor"}),
+    ],
+)
+def test_where(where, names):
+    assert EnergyRegularizer(network(), where=where).per_layer().keys() == names
+
+
+def test_nothing_to_regularize_is_an_error():
+    with pytest.raises(ValueError, match=r"'projektor'.*encoder, projector, predictor"):
+        EnergyRegularizer(network(), where="projektor")
+    with pytest.raises(ValueError, match="no Linear or Conv layer"):
+        EnergyRegularizer(nn.Sequential(nn.ReLU()))
+    with pytest.raises(ValueError, match="weight"):
+        EnergyRegularizer(network(), weight=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "groups", "count", "size"),
+    [
+        (nn.Linear(7, 5), 1, 5, 7),
+        (nn.Conv1d(4, 6, 3), 1, 6, 12),
+        (nn.Conv2d(4, 6, 3), 1, 6, 36),
+        (nn.Conv3d(4, 6, 2), 1, 6, 32),
+        (nn.Conv2d(4, 6, 3, groups=2), 2, 3, 18),
+        (nn.ConvTranspose1d(4, 6, 3), 1, 6, 12),
+        (nn.ConvTranspose2d(4, 6, 3, groups=2), 2, 3, 18),
+        (nn.ConvTranspose3d(4, 6, 2), 1, 6, 32),
+    ],
+)
+def test_neurons_are_what_makes_one_output(layer, groups, count, size):
+    """Zeroing a neuron silences just its own output channel."""
+    rows = neurons(layer)
+    assert rows.shape == (groups, count, size)
+    keep = torch.ones(groups, count, 1)
+    keep[-1, 1] = 0
+    silenced = copy.deepcopy(layer)
+    inputs = torch.randn(2, 7) if isinstance(layer, nn.Linear) else torch.randn(2, 4, *[5] * (layer.weight.ndim - 2))
+    with torch.no_grad():
+        _write_back(silenced, rows * keep)
+        changed = (silenced(inputs) - layer(inputs)).abs().transpose(0, 1).flatten(1).sum(1) > 0
+    assert changed.nonzero().flatten().tolist() == [(groups - 1) * count + 1]
+
+
+def _write_back(layer, rows):
+    weight = layer.weight
+    if isinstance(layer, nn.Linear):
+        weight.copy_(rows[0])
+    elif "Transpose" in type(layer).__name__:
+        kernel = weight.shape[2:]
+        per_group = weight.shape[0] // layer.groups
+        weight.copy_(rows.unflatten(2, (per_group, *kernel)).transpose(1, 2).flatten(0, 1))
+    else:
+        weight.copy_(rows.flatten(0, 1).view_as(weight))
+
+
+def test_depthwise_convolutions_are_skipped():
+    model = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 4, 1))
+    assert EnergyRegularizer(model).per_layer().keys() == {"1"}
+
+
+def test_can_be_attached_to_the_model_it_watches():
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+    before = model.state_dict().keys()
+    model.regularizer = EnergyRegularizer(model)
+    assert model.regularizer.state_dict() == {}
+    assert model.state_dict().keys() == before
+    assert len(list(model.parameters())) == 4
+    clone = copy.deepcopy(model)
+    with torch.no_grad():
+        clone[0].weight.mul_(torch.randn(5, 6))
+    assert clone.regularizer() != model.regularizer()  # the copy watches the copy
+    assert clone.regularizer() == EnergyRegularizer(clone)()
+
+
+def test_parametrized_weights_are_read_as_they_act():
+    layer = nn.Linear(6, 5)
+    regularizer = EnergyRegularizer(layer)
+    parametrizations.orthogonal(layer)
+    assert regularizer().item() == pytest.approx(0.5, rel=1e-4)
+    regularizer().backward()
+    assert layer.parametrizations.weight.original.grad is not None
+
+
+def test_tied_weights_count_once_and_frozen_ones_without_gradient():
+    a, b, c = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+    b.weight = a.weight
+    c.requires_grad_(False)
+    regularizer = EnergyRegularizer(nn.Sequential(a, b, c))
+    energy = regularizer()
+    torch.testing.assert_close(energy, sum(hs.hyperspherical_energy(layer.weight) for layer in (a, c)))
+    energy.backward()
+    assert c.weight.grad is None
+    wanted = torch.autograd.grad(hs.hyperspherical_energy(a.weight), a.weight)[0]
+    torch.testing.assert_close(a.weight.grad, wanted)
+
+
+def test_lowers_the_energy_of_a_model_trained_with_it():
+    model = nn.Linear(3, 12, bias=False)
+    with torch.no_grad():
+        model.weight.add_(1)  # neurons crowded around (1, 1, 1)
+    regularizer = EnergyRegularizer(model, s=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    before = regularizer().item()
+    for _ in range(300):
+        optimizer.zero_grad()
+        regularizer().backward()
+        optimizer.step()
+    assert before > 1.2
+    assert regularizer().item() < 0.78  # the minimum for 12 points is 49.165 / 66 = 0.745

@@ -1,0 +1,109 @@
+import math
+
+import pytest
+import torch
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import RandomResizedCrop
+from torchvision.transforms.v2 import functional as tv
+
+from hypersphere.views import RECIPES, Views, evaluation_view
+from hypersphere.views.recipes import Augmentation, draw
+
+SAMPLES = torch.arange(20_000)
+
+
+def drawn(how, shape=(32, 32), sample=SAMPLES, **options):
+    return draw(how, shape, sample, **{"seed": 0, "epoch": 0, "view": 0, **options})
+
+
+def test_a_view_is_a_function_of_seed_epoch_sample_and_view():
+    images = torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8)
+    sample = torch.tensor([5, 900, 3, 44_999, 17, 0, 1, 2])
+    first, second = Views(RECIPES["cifar10"], seed=1).training(images, sample, epoch=4)
+    again, _ = Views(RECIPES["cifar10"], seed=1).training(images[2:3], sample[2:3], epoch=4)
+    torch.testing.assert_close(first[2:3], again)  # whatever else is in the batch
+    assert (first != second).any(dim=(1, 2, 3)).all()
+    for seed, epoch in ((2, 4), (1, 5)):
+        other, _ = Views(RECIPES["cifar10"], seed).training(images, sample, epoch)
+        assert (first != other).any(dim=(1, 2, 3)).all()
+
+
+def test_boxes_are_distributed_as_torchvision_draws_them():
+    how = Augmentation()
+    ours = drawn(how)
+    torch.manual_seed(1)
+    crop = RandomResizedCrop(32, scale=how.crop, ratio=how.ratio)
+    image = torch.zeros(3, 32, 32)
+    theirs = [crop.make_params([image]) for _ in range(4000)]
+    for name in ("top", "left", "height", "width"):
+        wanted = torch.tensor([float(box[name]) for box in theirs])
+        found = getattr(ours, name)
+        error = 4 * wanted.std() / len(theirs) ** 0.5
+        assert (found.mean() - wanted.mean()).abs() < error, name
+        assert found.std().item() == pytest.approx(wanted.std().item(), rel=0.06), name
+    assert (ours.top + ours.height <= 32).all()
+    assert (ours.left + ours.width <= 32).all()
+    assert (ours.height >= 1).all()
+
+
+def test_a_box_that_never_fits_is_the_middle_of_the_image():
+    d = drawn(Augmentation(crop=(1.0, 1.0), ratio=(0.75, 4 / 3)), shape=(10, 40), sample=torch.arange(5))
+    assert d.height.tolist() == [10] * 5
+    assert d.width.tolist() == [13] * 5
+    assert d.left.tolist() == [13] * 5
+
+
+def test_shares_and_ranges():
+    d = drawn(Augmentation(blur=0.5, solarize=0.2))
+    for flags, share in ((d.flip, 0.5), (d.jitter, 0.8), (d.grey, 0.2), (d.sigma > 0, 0.5), (d.solarize, 0.2)):
+        assert flags.float().mean().item() == pytest.approx(share, abs=0.015)
+    low, high = d.factors.amin(0), d.factors.amax(0)
+    torch.testing.assert_close(low, torch.tensor([0.6, 0.6, 0.8, -0.1]), atol=1e-2, rtol=0)
+    torch.testing.assert_close(high, torch.tensor([1.4, 1.4, 1.2, 0.1]), atol=1e-2, rtol=0)
+    assert torch.equal(d.order.sort(1).values, torch.arange(4).expand_as(d.order))
+    assert (d.order.unique(dim=0, return_counts=True)[1].float() / len(SAMPLES) - 1 / 24).abs().max() < 0.01
+    blurred = d.sigma[d.sigma > 0]
+    assert 0.1 <= blurred.min() < 0.11
+    assert 1.99 < blurred.max() <= 2.0
+
+
+def test_digits_are_never_flipped():
+    assert not drawn(RECIPES["digits"].augmentations[0]).flip.any()
+    assert not drawn(RECIPES["digits"].probe).flip.any()
+
+
+def test_imagenet_views_differ_as_in_byol():
+    one, two = RECIPES["imagenet"].augmentations
+    assert (one.blur, one.solarize, two.blur, two.solarize) == (1.0, 0.0, 0.1, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "resize", "crop", "size"),
+    [
+        ("cifar10", (32, 32), None, 28, 32),
+        ("stl10", (96, 96), 64, 56, 64),
+        ("imagenet", (300, 400), 256, 224, 224),
+    ],
+)
+def test_evaluation_crops(name, shape, resize, crop, size):
+    images = torch.randint(0, 256, (2, 3, *shape), dtype=torch.uint8)
+    recipe = RECIPES[name]
+    x = images.float() / 255
+    if resize:
+        x = tv.resize(x, [resize], InterpolationMode.BICUBIC, antialias=True).clamp(0, 1)
+    x = tv.center_crop(x, [crop, crop])
+    x = tv.resize(x, [size, size], InterpolationMode.BICUBIC, antialias=True).clamp(0, 1)
+    wanted = tv.normalize(x, list(recipe.mean), list(recipe.std))
+    torch.testing.assert_close(evaluation_view(images, recipe), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_gives_finite_views_of_its_size(name):
+    recipe = RECIPES[name]
+    shape = {"digits": (1, 8, 8), "imagenet": (3, 240, 250), "stl10": (3, 96, 96)}.get(name, (3, 32, 32))
+    images = torch.randint(0, 256, (3, *shape), dtype=torch.uint8)
+    views = Views(recipe, 0)
+    for view in (*views.training(images, torch.arange(3), 0), views.probing(images, torch.arange(3), 0)):
+        assert view.shape == (3, shape[0], recipe.size, recipe.size)
+        assert view.isfinite().all()
+    assert math.prod(evaluation_view(images, recipe).shape) == 3 * shape[0] * recipe.size**2
