@@ -194,8 +194,9 @@ def _one_line(box: str) -> str:
     lines = [line.strip("│╭╮╰╯─ \n") for line in box.splitlines()]
     lines = [line for line in lines[1:] if line]
     message = " ".join(lines[: next((i for i, line in enumerate(lines) if "help" in line or "Perhaps" in line), 1)])
+    message = message.removeprefix("Error parsing Config: ").replace("Unrecognized options", "unknown option")
     hint = next((lines[i + 1].split()[0] for i, line in enumerate(lines) if line.startswith("Perhaps")), None)
-    return message + (f": did you mean {hint}?" if hint else "")
+    return message + (f" (did you mean {hint}?)" if hint else "")
 
 
 def _peek(words: list[str], option: str) -> str | None:

@@ -1,5 +1,6 @@
 """A run: what a config makes of data, methods, training and evaluation. Behind the command line and `hs.pretrain`."""
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -25,6 +26,7 @@ from hypersphere.optim import build_optimizer, scaled
 from hypersphere.progress import progress_bar
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.train import (
+    Interrupted,
     Log,
     Plan,
     Trainer,
@@ -46,7 +48,8 @@ class Run:
 
     @property
     def encoder(self) -> nn.Module:
-        return self.method.encoder
+        """In evaluation mode, on the device it was trained on."""
+        return self.method.encoder.eval()
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -119,40 +122,45 @@ def agreeing(saved: Config, path: Path, method: str | None, options: dict[str, A
 
 
 def start(config: Config, *, progress: bool = True) -> Run:
-    """A new run in a new folder."""
-    path = _new_folder(config)
-    record = {"config": config.to_json(), "hash": config.hash, **provenance()}
-    write_atomically(path / "run.json", (json.dumps(record, indent=2) + "\n").encode())
-    return go_on(path, config, progress=progress)
+    """A new run in a new folder, made once everything else is known to be right."""
+    return _train(config, None, progress)
 
 
 def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
     """From the last checkpoint in the folder, or the beginning, to the end of the plan."""
+    return _train(config, path, progress)
+
+
+def _train(config: Config, path: Path | None, progress: bool) -> Run:
     device, precision = pick_device(config.device), pick_precision(config)
     learnt, held_out = (images.to(device) for images in load_data(config.data, config.holdout, config.root))
-    plan = make_plan(config, len(learnt))
+    plan, views = make_plan(config, len(learnt)), Views(view_recipe(config), config.seed)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(config.seed)
         method = build_method(config, learnt.channels).to(device)
         trainer = Trainer(method, _optimizer(config, method), regularizer_of(config, method), device, precision)
-        run = Run(path, config, method, 0, 0.0)
-        if (path / "checkpoint.pt").exists():
+        run = Run(path or _new_folder(config), config, method, 0, 0.0)
+        if path is None:
+            record = {"config": config.to_json(), "hash": config.hash, **provenance()}
+            write_atomically(run.path / "run.json", (json.dumps(record, indent=2) + "\n").encode())
+        elif (path / "checkpoint.pt").exists():
             _restore(run, trainer)
         began = time.monotonic() - run.seconds
 
         def save() -> None:
             run.step, run.seconds = trainer.step, time.monotonic() - began
             state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
-            save_checkpoint(path / "checkpoint.pt", state)
+            save_checkpoint(run.path / "checkpoint.pt", state)
 
-        log = Log(path, trainer.step)
-        try:
-            with progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress) as bar:
-                monitors = _monitors(config, learnt, held_out)
-                views = Views(view_recipe(config), config.seed)
+        log = Log(run.path, trainer.step)
+        monitors = _monitors(config, learnt, held_out)
+        title = f"{config.title} on {config.data}"
+        with contextlib.closing(log), progress_bar(title, plan.steps, trainer.step, progress) as bar:
+            try:
                 train(trainer, learnt, views, plan, log=log, save=save, monitors=monitors, progress=bar)
-        finally:
-            log.close()
+            except Interrupted as stop:
+                stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with --resume {run.path}",)
+                raise
     return run
 
 

@@ -217,3 +217,10 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(found.stdout) < 300  # MiB
+
+
+def test_what_is_not_a_number_stays_so():
+    x = torch.randn(5, 3)
+    x[1, 2] = math.nan
+    for value in (hs.hyperspherical_energy(x), hs.uniformity(x), hs.byol_loss(x, x), hs.nt_xent(x, x)):
+        assert value.isnan()

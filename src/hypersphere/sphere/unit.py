@@ -12,7 +12,7 @@ def unit(x: Tensor) -> Tensor:
     """
     x = _widen(x)
     largest = x.detach().abs().amax(dim=-1, keepdim=True)
-    nonzero = largest > 0
+    nonzero = largest != 0  # true of NaN, which must not vanish
     scaled = x / torch.where(nonzero, largest, 1)
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return torch.where(nonzero, scaled / torch.where(nonzero, norm, 1), 0)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hypersphere.errors import UserError
 from hypersphere.train.checkpoint import write_atomically
 
 
@@ -19,8 +20,11 @@ class Log:
         self._board = _tensorboard(folder, step)
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise UserError(f"could not write {self.path}: {error.strerror}") from None
         if self._board is not None:
             for name, value in values.items():
                 self._board.add_scalar(name, value, step)

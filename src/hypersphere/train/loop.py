@@ -102,8 +102,8 @@ class Trainer:
             energy = self.regularizer()
             if energy.requires_grad:
                 self.scaler.scale(energy).backward()
-            terms["energy"] = energy.detach()
-            terms["loss"] = terms["loss"] + terms["energy"]
+            terms["regularizer"] = energy.detach()
+            terms["loss"] = terms["loss"] + terms["regularizer"]
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)

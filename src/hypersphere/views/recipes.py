@@ -6,6 +6,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hypersphere.draws import PROBE, VIEWS, uniforms
@@ -43,6 +44,7 @@ class Recipe:
     std: tuple[float, ...]
     augmentations: tuple[Augmentation, ...]
     probe: Augmentation  # for the linear probe: crop and flip alone
+    pad: int = 0  # black pixels around an image before a random crop, so that it also moves and shrinks
     resize: int | None = None  # shorter side before the crop of evaluation
     crop: int | None = None  # pixels in the middle for evaluation; None: all
 
@@ -103,14 +105,14 @@ def _box(u: Tensor, how: Augmentation, height: int, width: int) -> tuple[Tensor,
 
 def apply(images: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
     """Images as bytes → one normalized view; deterministic in image and draw."""
-    x = images.float() / 255
+    x = F.pad(images, (recipe.pad,) * 4).float() / 255
     x = ops.resized_crop(x, d.top, d.left, d.height, d.width, recipe.size, d.flip)
     if how.jitter:
         x = ops.jitter(x, d.factors, d.order, d.jitter)
     if how.grey:
         x = ops.greyscale(x, d.grey)
     if how.blur:
-        x = ops.blur(x, d.sigma, kernel=recipe.size // 10 // 2 * 2 + 1)  # 23 at 224
+        x = ops.blur(x, d.sigma, kernel=max(3, recipe.size // 20 * 2 + 1))  # 23 at 224
     if how.solarize:
         x = ops.solarize(x, d.solarize)
     return ops.normalize(x, recipe.mean, recipe.std)
@@ -131,7 +133,7 @@ class Views:
         return self._view(self.recipe.probe, images, sample, epoch, 0, PROBE)
 
     def _view(self, how: Augmentation, images: Tensor, sample: Tensor, epoch: int, view: int, stream: int) -> Tensor:
-        shape = (images.shape[2], images.shape[3])
+        shape = (images.shape[2] + 2 * self.recipe.pad, images.shape[3] + 2 * self.recipe.pad)
         d = draw(how, shape, sample, seed=self.seed, epoch=epoch, view=view, stream=stream)
         return apply(images, d, how, self.recipe)
 

@@ -1,0 +1,95 @@
+"""Each probe against an independent implementation, on the same vectors."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler, normalize
+from torch import nn
+
+from hypersphere.data import load_data
+from hypersphere.errors import UserError
+from hypersphere.evaluate import KnnMonitor, accuracy, evaluate_encoder, extract, few_shot, knn, linear, linear_cached
+from hypersphere.views import RECIPES, Views, evaluation_view
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Digits as vectors of 64 pixels: features, labels, queries, truth."""
+    train, test = load_data("digits")
+    vectors = [images.pixels.flatten(1).float() / 255 for images in (train, test)]
+    return vectors[0], train.labels, vectors[1], test.labels
+
+
+def test_accuracy_counts():
+    scores = torch.tensor([[0.1, 0.9, 0, 0, 0, 0], [0.5, 0.4, 0.3, 0.2, 0.1, 0.0]])
+    assert accuracy(scores, torch.tensor([1, 4])) == (50.0, 100.0)
+    assert accuracy(scores, torch.tensor([1, 5])) == (50.0, 50.0)
+    assert accuracy(scores[:, :3], torch.tensor([2, 2])) == (0.0, 100.0)
+
+
+@pytest.mark.parametrize(("k", "temperature"), [(1, 0.1), (20, 0.07), (200, 0.1)])
+def test_knn_agrees_with_scikit_learn(sets, k, temperature):
+    features, labels, queries, truth = sets
+    theirs = KNeighborsClassifier(k, metric="cosine", weights=lambda d: np.exp((1 - d) / temperature))
+    theirs.fit(features.double(), labels)
+    wanted = 100 * theirs.score(queries.double(), truth)
+    assert knn(features, labels, queries, truth, k, temperature).top1 == pytest.approx(wanted, abs=0.34)  # one of 300
+
+
+def test_linear_cached_agrees_with_scikit_learn(sets):
+    features, labels, queries, truth = sets
+    scaler = StandardScaler().fit(features)
+    theirs = LogisticRegression(C=1.0, max_iter=2000).fit(scaler.transform(features), labels)
+    wanted = 100 * theirs.score(scaler.transform(queries), truth)
+    assert linear_cached(features, labels, queries, truth).top1 == pytest.approx(wanted, abs=0.34)
+
+
+def test_few_shot_with_every_label_is_the_nearest_centroid(sets):
+    features, labels, queries, truth = sets
+    unit, unit_queries = normalize(features), normalize(queries)
+    means = normalize(np.stack([unit[labels == c].mean(0) for c in range(10)]))
+    wanted = 100 * (np.argmax(unit_queries @ means.T, 1) == truth.numpy()).mean()
+    mean, half_width = few_shot(features, labels, queries, truth, shots=10_000, draws=3)
+    assert mean == pytest.approx(wanted, abs=1e-6)
+    assert half_width == 0
+
+
+def test_few_shot_grows_with_shots_and_is_seeded(sets):
+    one, again, five = (few_shot(*sets, shots=s)[0] for s in (1, 1, 5))
+    assert one == again
+    assert 50 < one < five < 95
+
+
+def test_linear_learns_what_a_linear_layer_can(sets):
+    train, test = load_data("digits")
+    recipe = RECIPES["digits"]
+    epochs = []
+    options = {"epochs": 30, "after_epoch": epochs.append}
+    found = linear(nn.Flatten(), train, test, Views(recipe, 0), lambda p: evaluation_view(p, recipe), **options)
+    assert epochs == list(range(1, 31))
+    assert found.top1 > 88
+    assert found.top5 > 98
+
+
+def test_features_are_of_the_frozen_encoder_and_its_modes_are_restored():
+    encoder = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(0.5))
+    encoder[2].eval()
+    pixels = torch.randint(0, 256, (30, 1, 8, 8), dtype=torch.uint8)
+    before = encoder[1].running_mean.clone()
+    found = extract(encoder, pixels, lambda p: p.float(), batch=7)
+    torch.testing.assert_close(found, pixels.flatten(1).float() / (1 + 1e-5) ** 0.5)
+    assert torch.equal(encoder[1].running_mean, before)
+    assert [m.training for m in encoder] == [True, True, False]
+
+
+def test_the_suite_and_the_monitor_agree():
+    train, test = load_data("digits")
+    recipe = RECIPES["digits"]
+    found = evaluate_encoder(nn.Flatten(), train, test, recipe, ("knn", "few-shot"), neighbours=20)
+    assert found.keys() == {"1-shot", "5-shot", "knn", "sphere"}
+    monitor = KnnMonitor(1, train, test, recipe, 20, 0.1)
+    assert monitor(nn.Flatten())["knn"] == found["knn"]["top1"]
+    with pytest.raises(UserError, match="'svm'"):
+        evaluate_encoder(nn.Flatten(), train, test, recipe, ("svm",))

@@ -1,0 +1,95 @@
+import pytest
+import torch
+from torch import nn
+from torchvision.models import resnet18, resnet50
+
+from hypersphere.nn import build_encoder, features_of, follow, mlp, target_of
+from hypersphere.nn.norm import Standardize
+
+
+@pytest.mark.parametrize(("name", "theirs", "features"), [("resnet18", resnet18, 512), ("resnet50", resnet50, 2048)])
+def test_imagenet_resnets_are_torchvisions(name, theirs, features):
+    ours = build_encoder(f"torchvision/{name}", stem="imagenet").eval()
+    reference = theirs(weights=None)
+    reference.fc = nn.Identity()
+    reference.load_state_dict(ours.state_dict())
+    images = torch.randn(1, 3, 64, 64)
+    assert features_of(ours) == features
+    with torch.no_grad():
+        assert torch.equal(ours(images), reference.eval()(images))
+
+
+def test_cifar_stem_keeps_the_resolution():
+    encoder = build_encoder("torchvision/resnet18", stem="cifar")
+    sizes = {}
+    for name in ("maxpool", "layer1", "layer4"):
+        getattr(encoder, name).register_forward_hook(
+            lambda m, i, o, name=name: sizes.update({name: tuple(o.shape[1:])})
+        )
+    encoder(torch.randn(2, 3, 32, 32))
+    assert sizes == {"maxpool": (64, 32, 32), "layer1": (64, 32, 32), "layer4": (512, 4, 4)}
+    assert encoder.conv1.weight.shape == (64, 3, 3, 3)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "none"])
+@pytest.mark.parametrize(
+    ("name", "shape", "features"),
+    [
+        ("torchvision/resnet18", (3, 32, 32), 512),
+        ("hypersphere/alexnet", (3, 32, 32), 4096),
+        ("hypersphere/digits", (1, 8, 8), 256),
+    ],
+)
+def test_every_encoder_with_every_normalization(name, shape, features, norm):
+    encoder = build_encoder(name, channels=shape[0], stem="cifar", norm=norm)
+    found = encoder(torch.randn(2, *shape))
+    assert found.shape == (2, features) == (2, features_of(encoder))
+    assert found.isfinite().all()
+    kinds = {type(m) for m in encoder.modules()}
+    assert (nn.BatchNorm2d in kinds) == (norm == "batch")
+    assert (nn.GroupNorm in kinds) == (norm == "group")
+    assert any(isinstance(m, Standardize) for m in encoder.modules()) == (norm == "group")
+
+
+def test_outputs_on_the_circle():
+    encoder = build_encoder("hypersphere/alexnet", dimensions=2)
+    assert encoder(torch.randn(2, 3, 32, 32)).shape == (2, 2)
+    assert features_of(encoder) == 2
+
+
+def test_standardized_filters_have_mean_zero_and_norm_one():
+    rows = Standardize()(3 + torch.randn(8, 4, 3, 3)).flatten(1)
+    torch.testing.assert_close(rows.mean(1), torch.zeros(8), atol=1e-6, rtol=0)
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(8), atol=0.02, rtol=0)
+
+
+def test_unknown_names_are_answered_with_the_known():
+    with pytest.raises(ValueError, match=r"resnet19.*torchvision/resnet18"):
+        build_encoder("torchvision/resnet19")
+    with pytest.raises(ValueError, match="batch, group, none"):
+        mlp(3, 4, 5, norm="layer")  # type: ignore[arg-type]
+
+
+def test_heads_are_linear_norm_relu_linear():
+    head = mlp(6, 16, 4)
+    assert [type(m) for m in head] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
+    assert head(torch.randn(3, 6)).shape == (3, 4)
+    assert not any(isinstance(m, nn.BatchNorm1d) for m in mlp(6, 16, 4, norm="none"))
+
+
+def test_the_target_follows_parameters_and_keeps_its_own_statistics():
+    online = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    target = target_of(online)
+    assert all(torch.equal(a, b) for a, b in zip(online.parameters(), target.parameters(), strict=True))
+    assert not any(p.requires_grad for p in target.parameters())
+    before = target[0].weight.clone()
+    with torch.no_grad():
+        online[0].weight.add_(1)
+    online(torch.randn(8, 3) + 5)
+    follow(target, online, torch.tensor(0.9))
+    torch.testing.assert_close(target[0].weight, 0.9 * before + 0.1 * online[0].weight)
+    assert (target[1].running_mean == 0).all()
+    target(torch.randn(8, 3))
+    assert (target[1].running_mean != 0).any()
+    follow(target, online, torch.tensor(1.0))
+    torch.testing.assert_close(target[0].weight, 0.9 * before + 0.1 * online[0].weight)

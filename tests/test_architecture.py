@@ -1,0 +1,71 @@
+"""Data flows one way: which part may import which."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import hypersphere
+
+ROOT = Path(hypersphere.__file__).parent
+LEAVES = {"errors", "draws", "progress"}
+ARROWS = {
+    "errors": set(),
+    "draws": set(),
+    "progress": set(),
+    "sphere": set(),
+    "regularize": {"sphere"},
+    "nn": set(),
+    "views": set(),
+    "data": set(),
+    "optim": set(),
+    "methods": {"sphere", "nn"},
+    "config": set(),
+    "train": {"data", "methods", "optim", "nn", "regularize", "sphere", "views"},
+    "evaluate": {"data", "views", "sphere", "optim", "nn"},
+    "run": {"config", "data", "evaluate", "methods", "nn", "optim", "regularize", "sphere", "train", "views"},
+    "demo": {"config", "evaluate", "run", "train"},
+    "cli": {"config", "data", "demo", "evaluate", "run"},
+}
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "hypersphere" else node.module for alias in node.names
+            ]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.startswith("hypersphere."):
+                yield name.split(".")[1]
+
+
+def test_no_arrow_turns_back():
+    seen = set()
+    for path in ROOT.rglob("*.py"):
+        part = part_of(path)
+        if part in ("__init__", "__main__"):
+            continue
+        seen.add(part)
+        for other in imports(path):
+            if other in (part, "__version__"):
+                continue
+            assert other in ARROWS[part] | LEAVES, f"{path.relative_to(ROOT)} imports {other}"
+    assert seen == set(ARROWS)
+
+
+def test_importing_needs_torch_and_numpy_alone():
+    others = ["torchvision", "sklearn", "scipy", "tyro", "rich", "tensorboard", "PIL"]
+    block = f"import sys\nfor name in {others}:\n    sys.modules[name] = None\n"
+    use = "import hypersphere as hs, torch\nhs.hyperspherical_energy(torch.randn(4, 3))\nhs.Run\n"
+    found = subprocess.run([sys.executable, "-c", block + use], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr

@@ -1,0 +1,199 @@
+"""The command line as a person meets it: real processes, really killed."""
+
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hypersphere.train import load_checkpoint, read_metrics
+
+COMMAND = [sys.executable, "-m", "hypersphere"]
+SMALL = ["--data", "digits", "--hidden", "32", "--projection", "8", "--device", "cpu"]
+RUN = ["pretrain", "byol-mhe", *SMALL, "--epochs", "6", "--save-every", "7", "--log-every", "1", "--knn-every", "3"]
+STEPS = 48
+
+
+def hypersphere(*words, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, **options)
+
+
+def start(*words) -> subprocess.Popen:
+    return subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_step(folder: Path, step: int, process: subprocess.Popen) -> None:
+    while process.poll() is None:
+        lines = read_metrics(folder / "metrics.jsonl")
+        if lines and lines[-1]["step"] >= step:
+            return
+        time.sleep(0.005)
+    pytest.fail(f"ended before step {step}: {process.communicate()}")
+
+
+def one_line(found: subprocess.CompletedProcess) -> str:
+    """The message of a mistake: one line, no traceback, a status that says so."""
+    assert found.returncode == 2, found
+    lines = found.stderr.strip().splitlines()
+    message = lines[-1]
+    assert message.startswith("hypersphere: ")
+    assert "Traceback" not in found.stderr
+    return message
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken") / "run"
+    found = hypersphere(*RUN, "--out", folder)
+    assert found.returncode == 0, found.stderr
+    assert f"{STEPS} updates" in found.stdout
+    return folder
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    assert (a / "metrics.jsonl").read_bytes() == (b / "metrics.jsonl").read_bytes()
+    ours, theirs = (load_checkpoint(folder / "checkpoint.pt") for folder in (a, b))
+    assert ours["step"] == theirs["step"] == STEPS
+    for name, value in ours["method"].items():
+        assert torch.equal(value, theirs["method"][name]), name
+
+
+def test_a_run_killed_at_random_steps_ends_as_if_never_stopped(unbroken, tmp_path):
+    folder = tmp_path / "run"
+    seed = random.randrange(10**6)
+    steps = sorted(random.Random(seed).sample(range(1, STEPS - 2), 2))
+    print(f"kill seed {seed}: at steps {steps}")  # shown when the test fails
+    words = [*RUN, "--out", folder]
+    for step in steps:
+        process = start(*words)
+        wait_for_step(folder, step, process)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+        words = ["pretrain", "--resume", folder]
+    found = hypersphere(*words)
+    assert found.returncode == 0, found.stderr
+    assert_same_run(folder, unbroken)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_saves_itself(unbroken, tmp_path, signum):
+    folder = tmp_path / "run"
+    process = start(*RUN, "--out", folder, "--save-every", "1000")
+    wait_for_step(folder, 5, process)
+    process.send_signal(signum)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signum
+    step = int(re.search(r"stopped after update (\d+) of 48: go on with --resume", stderr).group(1))
+    assert "Traceback" not in stderr
+    assert load_checkpoint(folder / "checkpoint.pt")["step"] == step < STEPS
+    found = hypersphere("pretrain", "byol-mhe", "--data", "digits", "--resume", folder)
+    assert found.returncode == 0, found.stderr
+    assert_same_run(folder, unbroken)
+
+
+def test_evaluate_shows_a_table(unbroken):
+    found = hypersphere("evaluate", unbroken, "--probes", "knn", "few-shot", "linear-cached")
+    assert found.returncode == 0, found.stderr
+    for word in ("20-NN", "1-shot", "linear-cached", "uniformity", "evaluation.json"):
+        assert word in found.stdout
+
+
+def test_help_explains_every_option_with_its_default():
+    found = hypersphere("pretrain", "byol-mhe", "--data", "digits", "--help", env={**os.environ, "COLUMNS": "200"})
+    assert found.returncode == 0
+    from hypersphere.config import Config, recipe
+
+    for name in vars(recipe("byol-mhe", "digits")):
+        assert f"--{name.replace('_', '-')}" in found.stdout
+    assert re.search(r"--energy FLOAT .*default: 10\.0", found.stdout)
+    assert found.stdout.count("(default: ") == len(Config.__dataclass_fields__)
+    assert "pretrain" in hypersphere("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pretrain", "byol", *SMALL, "--epocsh", "3"], "--epocsh.*--epochs"),
+        (["pretrain", "byol", *SMALL, "--epochs", "three"], "--epochs.*'three'"),
+        (["pretrain", "byol", "--data", "cifar10", "--root", "/no/such/folder"], "/no/such/folder does not exist"),
+        (["pretrain", "bylo", *SMALL], "unknown method 'bylo'.*byol"),
+        (["pretrain", "byol", *SMALL, "--energy", "-1"], "--energy must be at least 0, not -1.0"),
+        (["pretrain", "byol", *SMALL, "--encoder", "torchvision/resnet19"], "resnet19.*torchvision/resnet18"),
+        (["pretrain", "byol", *SMALL, "--energy", "1", "--energy-layers", "projektor"], "energy-layers.*projektor"),
+        (["pretrain", "byol", *SMALL, "--batch", "4096"], "--batch 4096 is more than the 1137"),
+        (["pretrain", "byol", *SMALL, "--device", "cuda:99"], "cuda:99"),
+        (["pretrain"], "which method"),
+        (["pretrain", "byol", "--resume"], "--resume needs a value"),
+        (["evaluate", "/no/such/run"], "/no/such/run is not a run"),
+        (["evaluate"], "which run"),
+        (["train"], "unknown command 'train'.*pretrain"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_path):
+    found = hypersphere(*words, cwd=tmp_path)
+    assert re.search(message, one_line(found))
+    assert len(found.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_path):
+    other = tmp_path / "other"
+    assert hypersphere(*RUN, "--out", other, "--epochs", "1", "--hidden", "16").returncode == 0
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken, folder)
+    checkpoint = folder / "checkpoint.pt"
+    for damage, message in (
+        ((other / "checkpoint.pt").read_bytes(), "of another architecture: projector.0.weight"),
+        (checkpoint.read_bytes()[:10_000], "is damaged"),
+    ):
+        checkpoint.write_bytes(damage)
+        for words in (["pretrain", "--resume", folder], ["evaluate", folder]):
+            assert re.search(message, one_line(hypersphere(*words)))
+            assert checkpoint.read_bytes() == damage
+    message = one_line(hypersphere("pretrain", "--resume", unbroken, "--encoder", "torchvision/resnet18"))
+    assert "its encoder is 'hypersphere/digits', not 'torchvision/resnet18'" in message
+
+
+def test_a_full_disk_is_told_and_the_checkpoint_before_is_whole(tmp_path):
+    """The largest file allowed is smaller than a checkpoint: writing it fails midway, as on a full disk."""
+    folder = tmp_path / "run"
+    process = start(*RUN, "--out", folder)
+    wait_for_step(folder, 8, process)
+    process.kill()
+    process.communicate()
+    before = (folder / "checkpoint.pt").read_bytes()
+    limit = len(before) // 2
+
+    found = hypersphere(
+        "pretrain", "--resume", folder, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    )
+    assert re.search(r"could not write .*checkpoint.pt: File too large; the one before is untouched", one_line(found))
+    assert (folder / "checkpoint.pt").read_bytes() == before
+    assert not (folder / "checkpoint.pt.part").exists()
+    assert hypersphere("pretrain", "--resume", folder).returncode == 0
+
+
+def test_a_really_full_disk(unbroken, tmp_path):
+    """A file system with room for one checkpoint and a half."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = 3 * (unbroken / "checkpoint.pt").stat().st_size // 2
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a small file system takes root")
+    try:
+        folder = disk / "run"
+        message = one_line(hypersphere(*RUN, "--out", folder))
+        assert re.search(r"could not write .*: No space left on device", message)
+        assert load_checkpoint(folder / "checkpoint.pt")["step"] == 7
+        assert not (folder / "checkpoint.pt.part").exists()
+    finally:
+        subprocess.run(["umount", disk], check=True)

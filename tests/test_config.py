@@ -1,0 +1,103 @@
+import dataclasses
+import json
+
+import pytest
+
+from hypersphere.config import DATA, PRESETS, Config, recipe
+from hypersphere.data import SOURCES
+from hypersphere.errors import UserError
+from hypersphere.methods import METHODS
+from hypersphere.nn import ENCODERS
+from hypersphere.views import RECIPES
+
+
+def test_recipes_are_the_papers():
+    byol, uni, mhe = (recipe(name, "cifar10") for name in ("byol", "byol-uni", "byol-mhe"))
+    assert (byol.epochs, byol.batch, byol.lr, byol.tau, byol.optimizer, byol.warmup) == (
+        300,
+        1024,
+        1.5,
+        0.99,
+        "lars",
+        10,
+    )
+    assert (byol.hidden, byol.projection, byol.encoder, byol.stem) == (4096, 256, "torchvision/resnet18", "cifar")
+    assert (byol.uniformity, byol.energy) == (0, 0)
+    assert (uni.uniformity, uni.uniformity_t) == (0.125, 2)
+    assert (mhe.energy, mhe.energy_s, mhe.energy_metric) == (10, 2, "geodesic")
+    assert mhe.energy_layers == ("projector", "predictor")
+    augmentation = RECIPES["cifar10"].augmentations[0]
+    assert augmentation.crop == (0.08, 1.0)
+    colour = (augmentation.brightness, augmentation.contrast, augmentation.saturation, augmentation.hue)
+    assert colour == (0.4, 0.4, 0.2, 0.1)
+    assert (augmentation.jitter, augmentation.grey, augmentation.blur, augmentation.solarize) == (0.8, 0.2, 0, 0)
+
+
+# A measured result is found again by the hash of its config: these must never change.
+PINNED = {
+    ("byol", "cifar10"): "",
+    ("byol-uni", "cifar10"): "",
+    ("byol-mhe", "cifar10"): "",
+    ("simclr", "cifar100"): "",
+    ("byol-mhe", "digits"): "",
+}
+
+
+@pytest.mark.parametrize(("preset", "data"), PINNED)
+def test_hashes_are_pinned(preset, data):
+    assert recipe(preset, data).hash == PINNED[preset, data]
+
+
+def test_the_hash_covers_what_changes_the_result_and_nothing_else():
+    base = Config()
+    assert base.replace(seed=1).hash != base.hash
+    assert base.replace(energy=1.0).hash != base.hash
+    assert base.replace(device="cpu", log_every=3, save_every=7, knn_every=0, precision="float32").hash == base.hash
+    assert base.replace(tau=0.99).hash == base.hash
+
+
+def test_json_and_back():
+    config = recipe("byol-mhe", "digits", energy_layers=("encoder",), out="x", micro_batch=64)
+    assert Config.from_json(json.loads(json.dumps(config.to_json()))).hash == config.hash
+    assert Config.from_json(config.to_json()).energy_layers == ("encoder",)
+
+
+def test_every_name_in_a_recipe_exists():
+    assert set(DATA) == set(SOURCES)
+    assert set(DATA) <= set(RECIPES)
+    for preset in PRESETS:
+        for data in DATA:
+            config = recipe(preset, data)
+            assert config.encoder in ENCODERS
+            assert config.method in METHODS
+            assert config.title == preset
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"energy": -1.0}, "--energy must be at least 0, not -1.0"),
+        ({"uniformity": -0.1}, "--uniformity must be at least 0"),
+        ({"uniformity": 0.1, "method": "simclr"}, "--uniformity must be 0 with simclr"),
+        ({"epochs": 0}, "--epochs must be at least 1"),
+        ({"lr": float("nan")}, "--lr must be above 0, not nan"),
+        ({"tau": 1.5}, "--tau must be between 0 and 1"),
+        ({"micro_batch": 100}, "--micro-batch must be a divisor of --batch 1024"),
+        ({"crop_min": 0.0}, "--crop-min must be above 0"),
+        ({"epocs": 3}, "unknown option 'epocs': did you mean 'epochs'"),
+    ],
+)
+def test_mistakes_are_named(options, message):
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        Config().replace(**options)
+
+
+def test_every_option_is_explained():
+    import inspect
+
+    from hypersphere import config
+
+    lines = inspect.getsource(config).splitlines()
+    for field in dataclasses.fields(Config):
+        place = next(i for i, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
+        assert lines[place - 1].startswith("    # "), field.name

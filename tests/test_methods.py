@@ -1,0 +1,111 @@
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hypersphere.methods import BYOL, METHODS, Batch, SimCLR
+from tests.sphere import reference
+
+
+def encoder():
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.BatchNorm1d(6))
+
+
+def batch(n=8, offset=0.0):
+    return Batch((torch.randn(n, 3, 2, 2), torch.randn(n, 3, 2, 2) + offset), torch.arange(n), None)
+
+
+def byol(**options):
+    return BYOL(encoder(), 6, hidden=16, projection=5, **options)
+
+
+def test_byol_is_the_symmetric_loss_of_predictions_against_the_target():
+    method, data = byol(), batch()
+    with torch.no_grad():
+        for p in method.target.parameters():
+            p.add_(0.1)
+    once = copy.deepcopy(method)
+
+    def cosine(a, b):
+        return (F.normalize(a) * F.normalize(b)).sum(1)
+
+    z1, z2 = (once.projector(once.encoder(v)) for v in data.views)
+    t1, t2 = (once.target(v) for v in data.views)
+    wanted = (2 - 2 * cosine(once.predictor(z1), t2)).mean() + (2 - 2 * cosine(once.predictor(z2), t1)).mean()
+    step = method(data)
+    torch.testing.assert_close(step.loss, wanted)
+    step.loss.backward()
+    assert all(p.grad is None for p in method.target.parameters())
+    assert all(
+        p.grad is not None for part in (method.encoder, method.projector, method.predictor) for p in part.parameters()
+    )
+
+
+def test_uniformity_is_added_for_the_online_projections_of_both_views():
+    method, data = byol(uniformity=0.25, uniformity_t=3.0), batch()
+    twin = copy.deepcopy(method)
+    spread = []
+    for view in data.views:
+        z = twin.projector(twin.encoder(view)).double()
+        spread.append((reference.pair_sum(z, reference.gaussian(3.0)) / 56).log())
+    step = method(data)
+    assert step.terms["uniformity"].item() == pytest.approx(sum(spread).item() / 2, rel=1e-4)
+    assert step.loss.item() == pytest.approx(
+        step.terms["byol"].item() + 0.25 * step.terms["uniformity"].item(), rel=1e-5
+    )
+
+
+def test_batch_statistics_are_per_view():
+    """Joint statistics of two shifted views would differ from those of each."""
+    method, data = byol(), batch(64, offset=10.0)
+    seen = []
+    method.encoder[2].register_forward_hook(lambda m, i, o: seen.append(o.detach().mean(0)))
+    method(data)
+    assert len(seen) == 2
+    for mean in seen:
+        torch.testing.assert_close(mean, torch.zeros(6), atol=1e-5, rtol=0)
+
+
+def test_the_target_decay_follows_the_papers_schedule():
+    for progress in (0.0, 0.3, 1.0):
+        method = byol(tau=0.9)
+        before = method.target[1][0].weight.clone()
+        with torch.no_grad():
+            method.projector[0].weight.add_(1)
+        method.after_step(torch.tensor(progress))
+        tau = 1 - (1 - 0.9) * (math.cos(math.pi * progress) + 1) / 2
+        torch.testing.assert_close(method.target[1][0].weight, before + (1 - tau))
+
+
+def test_simclr_is_nt_xent_of_the_projections():
+    method, data = SimCLR(encoder(), 6, hidden=16, projection=5, temperature=0.2), batch()
+    twin = copy.deepcopy(method)
+    z1, z2 = (twin.projector(twin.encoder(v)) for v in data.views)
+    torch.testing.assert_close(method(data).loss, reference.nt_xent(z1, z2, 0.2))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_norms_and_biases_are_a_group_of_their_own_and_targets_are_in_none(name):
+    method = METHODS[name](encoder(), 6, hidden=16, projection=5)
+    weights, others = method.parameter_groups()
+    assert weights["decay"]
+    assert not others["decay"]
+    assert all(p.ndim > 1 for p in weights["params"])
+    assert all(p.ndim == 1 for p in others["params"])
+    trained = sum(p.requires_grad for p in method.parameters())
+    assert len(weights["params"]) + len(others["params"]) == trained
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_learns_in_bfloat16_and_compiles(name):
+    method = METHODS[name](encoder(), 6, hidden=16, projection=5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = method(batch()).loss
+    loss.backward()
+    assert loss.dtype == torch.float32
+    compiled = torch.compile(method, backend="aot_eager")
+    data = batch()
+    torch.testing.assert_close(compiled(data).loss, copy.deepcopy(method)(data).loss, rtol=1e-4, atol=1e-4)

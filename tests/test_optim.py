@@ -1,0 +1,80 @@
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.optim import LARS, build_optimizer, scaled, warmup_cosine
+
+
+def test_lars_is_its_equations():
+    torch.manual_seed(0)
+    w, b, z = (nn.Parameter(torch.randn(s)) for s in ((4, 3), (3,), (2, 2)))
+    with torch.no_grad():
+        z.zero_()
+    groups = [{"params": [w, z]}, {"params": [b], "adapt": False, "weight_decay": 0.0}]
+    optimizer = LARS(groups, lr=0.5, momentum=0.9, weight_decay=0.01, trust=0.02)
+    ours = {p: (p.detach().double().clone(), torch.zeros_like(p).double()) for p in (w, b, z)}
+    for _ in range(4):
+        for p in (w, b, z):
+            p.grad = torch.randn_like(p)
+            value, momentum = ours[p]
+            update = p.grad.double()
+            if p is not b:
+                update = update + 0.01 * value
+                ratio = 0.02 * value.norm() / update.norm() if value.norm() > 0 else 1.0
+                update = update * ratio
+            momentum = 0.9 * momentum + update
+            ours[p] = (value - 0.5 * momentum, momentum)
+        optimizer.step()
+    for p, (value, _) in ours.items():
+        torch.testing.assert_close(p.detach().double(), value, rtol=1e-5, atol=1e-6)
+
+
+def test_without_adaptation_lars_is_sgd():
+    a, b = (nn.Linear(5, 4) for _ in range(2))
+    b.load_state_dict(a.state_dict())
+    lars = LARS([{"params": a.parameters(), "adapt": False}], lr=0.1, momentum=0.9, weight_decay=0.01)
+    sgd = torch.optim.SGD(b.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    for _ in range(5):
+        x = torch.randn(6, 5)
+        for model, optimizer in ((a, lars), (b, sgd)):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    torch.testing.assert_close(a.weight, b.weight)
+
+
+def test_lars_takes_its_learning_rate_as_a_tensor():
+    one, two = (nn.Parameter(torch.ones(3, 3)) for _ in range(2))
+    for p, lr in ((one, 0.1), (two, torch.tensor(0.1))):
+        p.grad = torch.full((3, 3), 2.0)
+        LARS([p], lr=lr).step()  # type: ignore[arg-type]
+    torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+def test_only_weights_are_decayed(name):
+    weight, bias = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3))
+    groups = [{"params": [weight], "decay": True}, {"params": [bias], "decay": False}]
+    optimizer = build_optimizer(name, groups, weight_decay=0.1, momentum=0.0, trust=0.01)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    weight.grad, bias.grad = torch.zeros(3, 3), torch.zeros(3)
+    optimizer.step()
+    assert (weight < 1).all()
+    assert (bias == 1).all()
+    with pytest.raises(ValueError, match="lars, sgd, adamw"):
+        build_optimizer("adam", groups, weight_decay=0, momentum=0, trust=0)  # type: ignore[arg-type]
+
+
+def test_schedule_at_its_corners():
+    rates = [warmup_cosine(k, steps=110, warmup=10, peak=2.0) for k in range(110)]
+    assert rates[0] == pytest.approx(0.2)
+    assert rates[9] == pytest.approx(2.0)
+    assert rates[10] == pytest.approx(2.0)
+    assert rates[60] == pytest.approx(1.0)
+    assert rates[109] == pytest.approx(1 + math.cos(math.pi * 99 / 100), abs=1e-9)
+    assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
+    assert scaled(1.5, 1024) == 6.0

@@ -1,0 +1,197 @@
+import contextlib
+import copy
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.config import recipe
+from hypersphere.data import Images, load_data
+from hypersphere.errors import UserError
+from hypersphere.methods import BYOL, Batch
+from hypersphere.optim import LARS
+from hypersphere.regularize import EnergyRegularizer
+from hypersphere.run import pretrain
+from hypersphere.train import Log, Plan, Trainer, load_checkpoint, read_metrics, restore, save_checkpoint, train
+from hypersphere.views import RECIPES, Views
+
+CPU = torch.device("cpu")
+SMALL = {"hidden": 32, "projection": 8, "progress": False, "device": "cpu"}
+
+
+def method(norm="batch"):
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16) if norm == "batch" else nn.Identity())
+    return BYOL(encoder, 16, hidden=32, projection=8, norm=norm)
+
+
+def trainer_of(model, precision=torch.float32, energy=0.0):
+    groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
+    regularizer = EnergyRegularizer(model, weight=energy, where="predictor") if energy else None
+    return Trainer(model, LARS(groups, lr=0.0, trust=0.1), regularizer, CPU, precision)
+
+
+def batch(n):
+    return Batch((torch.randn(n, 1, 8, 8), torch.randn(n, 1, 8, 8)), torch.arange(n), None)
+
+
+def parts(whole, n):
+    views = zip(*(view.split(n) for view in whole.views), strict=True)
+    return [Batch(pair, sample, None) for pair, sample in zip(views, whole.sample.split(n), strict=True)]
+
+
+def test_accumulated_micro_batches_are_one_batch():
+    """Without batch statistics, four quarters give the update of the whole, with the regularizer counted once."""
+    whole = batch(32)
+    one, four = trainer_of(method("none"), energy=3.0), trainer_of(method("none"), energy=3.0)
+    seen = [t.update(batches, 0.1, 0.2) for t, batches in ((one, [whole]), (four, parts(whole, 8)))]
+    for name in seen[0]:
+        torch.testing.assert_close(seen[0][name], seen[1][name])
+    for a, b in zip(one.method.parameters(), four.method.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert seen[0]["loss"] == seen[0]["byol"] + seen[0]["regularizer"]
+
+
+def test_the_target_moves_once_per_update():
+    trainer = trainer_of(method())
+    before = copy.deepcopy(trainer.method)
+    trainer.update(parts(batch(32), 8), 0.1, 0.0)
+    ours, was, online = (m.state_dict() for m in (trainer.method.target[1], before.target[1], trainer.method.projector))
+    torch.testing.assert_close(ours["0.weight"], 0.99 * was["0.weight"] + 0.01 * online["0.weight"])
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_mixed_precision_takes_nearly_the_same_step(precision):
+    whole = batch(32)
+    exact, mixed = trainer_of(method()), trainer_of(method(), precision)
+    a, b = (t.update([whole], 0.1, 0.0) for t in (exact, mixed))
+    assert b["loss"].item() == pytest.approx(a["loss"].item(), rel=0.02)
+    assert all(p.dtype == torch.float32 for p in mixed.method.parameters())
+    start = method().state_dict()
+    step = [t.method.projector[0].weight - start["projector.0.weight"] for t in (exact, mixed)]
+    assert torch.cosine_similarity(step[0].flatten(), step[1].flatten(), dim=0) > 0.98
+
+
+def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
+    images, _ = load_data("digits")
+    seen = []
+
+    class Recorder:
+        def training(self, pixels, sample, epoch):
+            assert torch.equal(pixels, images.pixels[sample])
+            seen.append((epoch, sample))
+            return Views(RECIPES["digits"], 0).training(pixels, sample, epoch)
+
+    class Monitor:
+        every = 2
+        epochs = 0
+
+        def __call__(self, encoder):
+            Monitor.epochs += 1
+            return {"seen": float(len(seen))}
+
+    plan = Plan(len(images), 3, 500, 250, lr=0.1, warmup_epochs=1, seed=7, log_every=2, save_every=4)
+    saved = []
+    trainer = trainer_of(method())
+    log = Log(tmp_path)
+    train(trainer, images, Recorder(), plan, log=log, save=lambda: saved.append(trainer.step), monitors=[Monitor()])
+    log.close()
+    assert saved == [4, 6]
+    for epoch in range(3):
+        samples = torch.cat([s for e, s in seen if e == epoch])
+        assert len(samples) == len(samples.unique()) == 1000
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [2, 4, 4, 6, 6]
+    assert [line.get("seen") for line in lines] == [None, None, 8.0, None, 12.0]
+    assert lines[0]["lr"] == pytest.approx(0.1)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    images = Images(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8, dtype=torch.long), ("0",))
+    model = method()
+    with torch.no_grad():
+        model.projector[0].weight.fill_(math.nan)
+    plan = Plan(8, 1, 8, 8, lr=0.1, warmup_epochs=0, seed=0, log_every=1, save_every=100)
+    with contextlib.closing(Log(tmp_path)) as log, pytest.raises(UserError, match="the loss is nan at step 1"):
+        train(trainer_of(model), images, Views(RECIPES["digits"], 0), plan, log=log, save=lambda: None)
+
+
+def test_a_log_goes_on_from_its_checkpoint(tmp_path):
+    log = Log(tmp_path)
+    for step in range(1, 6):
+        log.write(step, {"loss": 1.0 / step})
+    log.close()
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 6, "lo')  # cut off by a kill
+    log = Log(tmp_path, step=3)
+    log.write(4, {"loss": 9.0})
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert lines[3]["loss"] == 9.0
+
+
+def test_checkpoints_survive_what_happens_to_them(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(path, {"step": 1, "method": {"w": torch.ones(3)}})
+    (tmp_path / "checkpoint.pt.part").write_bytes(b"left by a killed process")
+    save_checkpoint(path, {"step": 2, "method": {"w": torch.ones(3)}})
+    assert load_checkpoint(path)["step"] == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+    blob = path.read_bytes()
+    for damaged in (blob[: len(blob) // 2], b"", b"not a checkpoint at all"):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"checkpoint.pt is damaged") as told:
+            load_checkpoint(path)
+        assert "\n" not in str(told.value)
+    with pytest.raises(UserError, match="no checkpoint"):
+        load_checkpoint(tmp_path / "none.pt")
+
+
+def test_a_checkpoint_runs_no_code(tmp_path):
+    torch.save({"step": print}, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match="damaged or no checkpoint"):
+        load_checkpoint(tmp_path / "checkpoint.pt")
+
+
+def test_another_architecture_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"weight is \(4, 3\) there, \(5, 3\) here"):
+        restore(nn.Linear(3, 5), nn.Linear(3, 4).state_dict(), tmp_path)
+    with pytest.raises(UserError, match="the checkpoint has no bias"):
+        restore(nn.Linear(3, 4), nn.Linear(3, 4, bias=False).state_dict(), tmp_path)
+    with pytest.raises(UserError, match="the model has no bias"):
+        restore(nn.Linear(3, 4, bias=False), nn.Linear(3, 4).state_dict(), tmp_path)
+
+
+@pytest.mark.parametrize("preset", ["byol", "byol-uni", "byol-mhe", "simclr"])
+def test_pretrain_from_python(preset, tmp_path):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    run = pretrain(preset, data="digits", epochs=1, out=tmp_path / "run", **SMALL)
+    assert torch.equal(torch.get_rng_state(), before)  # the caller's random numbers are left alone
+    assert run.step == 8
+    assert run.encoder(torch.randn(2, 1, 8, 8)).shape == (2, 256)
+    assert run.metrics[-1]["knn"] > 50
+    found = run.evaluate(probes=("knn",))
+    assert found["knn"]["top1"] == run.metrics[-1]["knn"]
+    assert json.loads((run.path / "evaluation.json").read_text())["results"] == found
+    saved = json.loads((run.path / "run.json").read_text())
+    assert saved["hash"] == recipe(preset, "digits", epochs=1, hidden=32, projection=8).hash
+    assert ("regularizer" in run.metrics[0]) == (preset == "byol-mhe")
+
+
+def test_runs_get_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = (pretrain("byol", data="digits", epochs=1, knn_every=0, **SMALL) for _ in range(2))
+    assert second.path.name == f"{first.path.name}-2"
+    for a, b in zip(first.encoder.parameters(), second.encoder.parameters(), strict=True):
+        assert torch.equal(a, b)  # same seed, same run
+    with pytest.raises(UserError, match="is not empty"):
+        pretrain("byol", data="digits", out=first.path, **SMALL)
+    with pytest.raises(UserError, match="its epochs is 1, not 2"):
+        pretrain("byol", resume=first.path, epochs=2)
+    with pytest.raises(UserError, match=r"its energy is 0.0, not 10.0"):
+        pretrain("byol-mhe", resume=first.path)
+    assert pretrain(resume=first.path, progress=False).step == first.step
