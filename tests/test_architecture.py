@@ -23,8 +23,9 @@ ARROWS = {
     "config": set(),
     "train": {"data", "methods", "optim", "nn", "regularize", "sphere", "views"},
     "evaluate": {"data", "views", "sphere", "optim", "nn"},
-    "run": {"config", "data", "evaluate", "methods", "nn", "optim", "regularize", "sphere", "train", "views"},
-    "demo": {"config", "evaluate", "run", "train"},
+    "machine": {"config"},
+    "run": {"config", "data", "evaluate", "machine", "methods", "nn", "optim", "regularize", "train", "views"},
+    "demo": {"config", "evaluate", "machine", "run", "train"},
     "cli": {"config", "data", "demo", "evaluate", "run"},
 }
 

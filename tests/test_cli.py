@@ -131,6 +131,13 @@ def test_help_explains_every_option_with_its_default():
         (["pretrain", "byol", *SMALL, "--energy", "1", "--energy-layers", "projektor"], "energy-layers.*projektor"),
         (["pretrain", "byol", *SMALL, "--batch", "4096"], "--batch 4096 is more than the 1137"),
         (["pretrain", "byol", *SMALL, "--device", "cuda:99"], "cuda:99"),
+        (["pretrain", "byol", *SMALL, "--batch", "1"], "--batch must be at least 2"),
+        (
+            ["pretrain", "byol", *SMALL, "--encoder", "hypersphere/alexnet"],
+            "alexnet does not take the 1 × 8 × 8",
+        ),
+        (["pretrain", "byol", *SMALL, "--device", "meta"], "--device meta"),
+        (["demo", "--out", "/proc/x"], "cannot make the folder /proc/x"),
         (["pretrain"], "which method"),
         (["pretrain", "byol", "--resume"], "--resume needs a value"),
         (["evaluate", "/no/such/run"], "/no/such/run is not a run"),
@@ -159,6 +166,7 @@ def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_pat
         for words in (["pretrain", "--resume", folder], ["evaluate", folder]):
             assert re.search(message, one_line(hypersphere(*words)))
             assert checkpoint.read_bytes() == damage
+    assert "its method is 'byol', not 'simclr'" in one_line(hypersphere("pretrain", "simclr", "--resume", unbroken))
     message = one_line(hypersphere("pretrain", "--resume", unbroken, "--encoder", "torchvision/resnet18"))
     assert "its encoder is 'hypersphere/digits', not 'torchvision/resnet18'" in message
 

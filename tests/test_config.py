@@ -13,14 +13,7 @@ from hypersphere.views import RECIPES
 
 def test_recipes_are_the_papers():
     byol, uni, mhe = (recipe(name, "cifar10") for name in ("byol", "byol-uni", "byol-mhe"))
-    assert (byol.epochs, byol.batch, byol.lr, byol.tau, byol.optimizer, byol.warmup) == (
-        300,
-        1024,
-        1.5,
-        0.99,
-        "lars",
-        10,
-    )
+    assert (byol.epochs, byol.batch, byol.lr, byol.tau, byol.optimizer) == (300, 1024, 1.5, 0.99, "lars")
     assert (byol.hidden, byol.projection, byol.encoder, byol.stem) == (4096, 256, "torchvision/resnet18", "cifar")
     assert (byol.uniformity, byol.energy) == (0, 0)
     assert (uni.uniformity, uni.uniformity_t) == (0.125, 2)
@@ -84,6 +77,9 @@ def test_every_name_in_a_recipe_exists():
         ({"tau": 1.5}, "--tau must be between 0 and 1"),
         ({"micro_batch": 100}, "--micro-batch must be a divisor of --batch 1024"),
         ({"crop_min": 0.0}, "--crop-min must be above 0"),
+        ({"warmup": 300}, "--warmup must be less than --epochs 300"),
+        ({"batch": 1}, "--batch must be at least 2"),
+        ({"seed": 2**32}, "--seed must be below"),
         ({"epocs": 3}, "unknown option 'epocs': did you mean 'epochs'"),
     ],
 )
@@ -101,3 +97,24 @@ def test_every_option_is_explained():
     for field in dataclasses.fields(Config):
         place = next(i for i, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
         assert lines[place - 1].startswith("    # "), field.name
+
+
+def test_values_take_the_type_of_their_field():
+    assert Config(energy=10).hash == Config(energy=10.0).hash
+    assert Config(energy_layers="predictor").energy_layers == ("predictor",)
+    assert Config(energy_layers=["predictor"]) == Config(energy_layers=("predictor",))
+    assert Config(out="somewhere").out.name == "somewhere"
+    for options, message in (
+        ({"norm": "layer"}, "batch, group, none"),
+        ({"epochs": "3"}, "of type int"),
+        ({"precision": "int8"}, "bfloat16"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Config(**options)
+
+
+def test_warm_up_is_ten_epochs_or_a_tenth():
+    from hypersphere.run import make_plan
+
+    assert [make_plan(Config(epochs=n), 45_000).warmup_epochs for n in (300, 100, 50, 5)] == [10, 10, 5, 0]
+    assert make_plan(Config(epochs=50, warmup=10), 45_000).warmup_epochs == 10

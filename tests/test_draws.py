@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hypersphere.draws import ORDER, VIEWS, permutation, philox, uniforms
+from hypersphere.draws import FEW_SHOT, ORDER, PROBE, PROBE_ORDER, SPLIT, VIEWS, permutation, philox, uniforms
 
 # Known answers of Random123 for philox4x32-10: counter, key, words.
 KNOWN = [
@@ -58,3 +58,33 @@ def test_an_order_is_a_permutation_that_changes_with_the_epoch():
 def test_orders_are_pinned():
     """Splits and resumed runs rely on these numbers for ever."""
     assert permutation(8, seed=0, epoch=3).tolist() == [6, 3, 4, 2, 5, 1, 0, 7]
+
+
+def test_streams_do_not_share_numbers():
+    """Sorting by the numbers of one stream leaves those of another unsorted."""
+    for order in (ORDER, PROBE_ORDER, SPLIT, FEW_SHOT):
+        for stream in (VIEWS, PROBE):
+            u = uniforms(1, permutation(1000, seed=3, epoch=2, stream=order), seed=3, epoch=2, stream=stream)[:, 0]
+            assert 0.4 < (u.diff() > 0).float().mean() < 0.6
+
+
+def test_the_linear_probe_sees_crops_in_no_order():
+    from torch import nn
+
+    from hypersphere.data import load_data
+    from hypersphere.evaluate import linear
+    from hypersphere.views import RECIPES, Views, evaluation_view
+    from hypersphere.views.recipes import draw
+
+    train, test = load_data("digits")
+    recipe, sizes = RECIPES["digits"], []
+
+    class Spy(Views):
+        def probing(self, images, sample, epoch):
+            d = draw(recipe.probe, (8, 8), sample, seed=0, epoch=epoch, view=0, stream=PROBE)
+            sizes.append((d.height * d.width).mean())
+            return super().probing(images, sample, epoch)
+
+    linear(nn.Flatten(), train, test, Spy(recipe, 0), lambda p: evaluation_view(p, recipe), epochs=1)
+    areas = torch.stack(sizes)
+    assert areas.max() - areas.min() < 10  # of 64 pixels; sorted crops would run from 32 to 64

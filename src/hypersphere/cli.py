@@ -59,7 +59,7 @@ def _print_commands() -> None:
 @command("METHOD   learn an encoder: byol, byol-uni, byol-mhe or simclr")
 def pretrain(words: list[str]) -> None:
     from hypersphere.config import PRESETS, Config, recipe
-    from hypersphere.run import agreeing, go_on, load_config, start
+    from hypersphere.run import agreeing, go_on, load_config, start, with_preset
 
     method = words.pop(0) if words and not words[0].startswith("-") else None
     resume = _take(words, "--resume")
@@ -70,14 +70,15 @@ def pretrain(words: list[str]) -> None:
         "The defaults below depend on METHOD and --data. --resume RUN goes on with an interrupted run."
     )
     if resume is None and method is None and not asks:
-        raise UserError(f"say which method to train: {', '.join(PRESETS)}")
-    saved = recipe(method or "byol", data or "cifar10") if resume is None else load_config(resume)
-    config: Config = parse(Config, words, "hypersphere pretrain METHOD", about, saved)
+        raise UserError(f"say which method to train, first: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
+    prog = "hypersphere pretrain METHOD"
     if resume is None:
-        run = start(config)
+        run = start(parse(Config, words, prog, about, recipe(method or "byol", data or "cifar10")))
     else:
-        given = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
-        run = go_on(Path(resume), saved.replace(**agreeing(saved, Path(resume), method, given)))
+        saved = load_config(resume)
+        run = go_on(
+            Path(resume), agreeing(saved, parse(Config, words, prog, about, with_preset(saved, method)), resume)
+        )
     print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
     print(f"next: hypersphere evaluate {run.path}")
 

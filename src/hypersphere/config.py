@@ -4,13 +4,14 @@ import dataclasses
 import hashlib
 import json
 import math
+import types
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypersphere.errors import UserError
 
-Layer = Literal["encoder", "projector", "predictor"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 RECIPE_VERSION = 1  # raised whenever a default below changes what a run computes
 
 
@@ -76,8 +77,8 @@ class Config:
     optimizer: Literal["lars", "sgd", "adamw"] = "lars"
     # Peak learning rate for a batch of 256; it scales with the batch.
     lr: float = 1.5
-    # Epochs of linear rise before the cosine decay.
-    warmup: int = 10
+    # Epochs of linear rise before the cosine decay (None: 10, or a tenth of a shorter run).
+    warmup: int | None = None
     # Weight decay; never of biases and norms.
     weight_decay: float = 1e-6
     # Momentum of LARS and SGD.
@@ -87,7 +88,7 @@ class Config:
     # Seed of weights, order of images and views.
     seed: int = 0
     # Arithmetic of the networks; auto: bfloat16 on a GPU that has it, else float32.
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = _unhashed("auto")
+    precision: Precision = _unhashed("auto")
 
     # auto: the GPU if there is one; or cpu, cuda, cuda:1, mps.
     device: str = _unhashed("auto")
@@ -101,16 +102,22 @@ class Config:
     knn_every: int = _unhashed(10)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "hidden", "projection", "save_every", "log_every"):
+        for name, kind in get_type_hints(Config).items():
+            object.__setattr__(self, name, _fitting(name, kind, getattr(self, name)))
+        for name in ("epochs", "hidden", "projection", "save_every", "log_every"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("uniformity", "energy", "energy_s", "weight_decay", "warmup", "knn_every", "seed"):
+        for name in ("uniformity", "energy", "energy_s", "weight_decay", "knn_every", "seed"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
         for name in ("lr", "trust", "temperature", "uniformity_t"):
             self._check(name, getattr(self, name) > 0, "above 0")
         for name in ("tau", "momentum"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
-        for name in ("micro_batch", "dimensions"):
+        for name in ("batch", "micro_batch", "dimensions"):
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 2, "at least 2")
+        self._check("seed", self.seed < 2**32, "below 2³²")
+        self._check(
+            "warmup", self.warmup is None or 0 <= self.warmup < self.epochs, f"less than --epochs {self.epochs}"
+        )
         self._check("crop_min", self.crop_min is None or 0 < self.crop_min <= 1, "above 0 and at most 1")
         divides = self.micro_batch is None or self.batch % self.micro_batch == 0
         self._check("micro_batch", divides, f"a divisor of --batch {self.batch}")
@@ -134,11 +141,7 @@ class Config:
 
     @staticmethod
     def from_json(saved: dict[str, Any]) -> "Config":
-        values = dict(saved)
-        for name in ("root", "out"):
-            values[name] = None if values.get(name) is None else Path(values[name])
-        values["energy_layers"] = tuple(values.get("energy_layers", ()))
-        return Config().replace(**values)
+        return Config().replace(**saved)
 
     def differences(self, other: "Config") -> list[str]:
         """Names of the fields that make the two runs' results differ."""
@@ -157,6 +160,25 @@ class Config:
         return self.method + "-uni" * (self.uniformity > 0) + "-mhe" * (self.energy > 0)
 
 
+def _fitting(name: str, kind: Any, value: Any) -> Any:
+    """The value as its field's type has it: 10 as 10.0, "a" as Path("a") or ("a",); a choice must be one of those."""
+    if get_origin(kind) is types.UnionType:
+        if value is None:
+            return None
+        kind = next(k for k in get_args(kind) if k is not type(None))
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise UserError(f"--{name.replace('_', '-')} must be one of {', '.join(get_args(kind))}, not {value!r}")
+        return value
+    if get_origin(kind) is tuple:
+        return (value,) if isinstance(value, str) else tuple(value)
+    if kind in (float, Path):
+        return kind(value)
+    if not isinstance(value, kind):
+        raise UserError(f"--{name.replace('_', '-')} must be of type {kind.__name__}, not {value!r}")
+    return value
+
+
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _HASHED = [name for name, f in _FIELDS.items() if f.metadata.get("hashed", True)]
 
@@ -170,10 +192,10 @@ def _similar(name: str, names: Any) -> str:
 
 # method → what it changes
 PRESETS: dict[str, dict[str, Any]] = {
-    "byol": {"method": "byol"},
-    "byol-uni": {"uniformity": 0.125},
-    "byol-mhe": {"energy": 10.0},
-    "simclr": {"method": "simclr", "energy_layers": ("projector",)},
+    "byol": {"method": "byol", "uniformity": 0.0, "energy": 0.0},
+    "byol-uni": {"method": "byol", "uniformity": 0.125, "energy": 0.0},
+    "byol-mhe": {"method": "byol", "uniformity": 0.0, "energy": 10.0},
+    "simclr": {"method": "simclr", "uniformity": 0.0, "energy": 0.0, "energy_layers": ("projector",)},
 }
 
 # data set → what it changes
@@ -190,16 +212,19 @@ DATA: dict[str, dict[str, Any]] = {
         "lr": 0.1,
         "weight_decay": 1e-4,
         "tau": 0.99,
-        "warmup": 5,
         "knn_every": 20,
     },
 }
 
 
-def recipe(preset: str, data: str = "cifar10", **options: Any) -> Config:
+def preset(method: str) -> dict[str, Any]:
+    if method not in PRESETS:
+        raise UserError(f"unknown method {method!r}{_similar(method, PRESETS)} (there are {', '.join(PRESETS)})")
+    return PRESETS[method]
+
+
+def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
-    if preset not in PRESETS:
-        raise UserError(f"unknown method {preset!r}{_similar(preset, PRESETS)} (there are {', '.join(PRESETS)})")
     if data not in DATA:
         raise UserError(f"unknown data {data!r}{_similar(data, DATA)} (there are {', '.join(DATA)})")
-    return Config().replace(**{"data": data, **DATA[data], **PRESETS[preset], **options})
+    return Config().replace(**{"data": data, **DATA[data], **preset(method), **options})

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 from hypersphere.config import recipe
+from hypersphere.errors import UserError
 from hypersphere.evaluate import Evaluation
-from hypersphere.run import build_method, evaluate_on, provenance, start
+from hypersphere.machine import pick_device, provenance
+from hypersphere.run import build_method, evaluate_on, start
 from hypersphere.train import write_atomically
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
@@ -17,7 +19,7 @@ PROBES = ("few-shot", "knn", "linear-cached")
 
 def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None) -> Path:
     """Pretrain BYOL, BYOL + Uni and BYOL-MHE on digits, evaluate, print a table; returns where it was written."""
-    options = {"holdout": "test", "seed": seed, "knn_every": 0, **({"epochs": epochs} if epochs else {})}
+    options = {"holdout": "test", "seed": seed, **({} if epochs is None else {"epochs": epochs})}
     base = recipe("byol", "digits", **options)
     torch.manual_seed(seed)
     untrained = build_method(base, channels=1).encoder
@@ -32,7 +34,13 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None
         rows[name] = run.evaluate(PROBES)
         seconds[name] = run.seconds
     file = folder / "demo.json"
-    record = {"seed": seed, "epochs": base.epochs, **provenance(), "seconds": seconds, "results": rows}
+    record = {
+        "seed": seed,
+        "epochs": base.epochs,
+        **provenance(pick_device("auto")),
+        "seconds": seconds,
+        "results": rows,
+    }
     write_atomically(file, (json.dumps(record, indent=2) + "\n").encode())
     _print(rows, seconds)
     print(f"\nRuns, metrics and this table: {folder.resolve()}")
@@ -44,7 +52,10 @@ def _numbered(out: Path) -> Path:
     while path.exists():
         n += 1
         path = out.with_name(f"{out.name}-{n}")
-    path.mkdir(parents=True)
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
     return path
 
 

@@ -1,7 +1,12 @@
-"""A bar with the time left, for whoever runs something long."""
+"""How far a task is and how long it still takes, for whoever runs something long."""
 
 import contextlib
+import sys
+import time
 from collections.abc import Iterator
+from typing import Any
+
+PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
 
 
 class Progress:
@@ -12,35 +17,52 @@ class Progress:
 
 @contextlib.contextmanager
 def progress_bar(title: str, total: int, start: int = 0, show: bool = True) -> Iterator[Progress]:
-    """A bar with the time left, on a terminal or in a notebook; a plain line now and then elsewhere."""
+    """A bar with the time left on a terminal or in a notebook; elsewhere a line now and then. On standard error."""
     if not show:
         yield Progress()
         return
     from rich.console import Console
-    from rich.progress import (  # fmt: skip
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    if console.is_terminal or console.is_jupyter:
+        with _bar(title, total, start, console) as bar:
+            yield bar
+    else:
+        yield _Lines(title, total, start)
+
+
+class _Lines(Progress):
+    def __init__(self, title: str, total: int, start: int) -> None:
+        self.title, self.total, self.start, self.note = title, total, start, ""
+        self.began = self.told = time.monotonic()
+
+    def update(self, done: int, note: str = "") -> None:
+        self.note = note or self.note
+        now = time.monotonic()
+        if now - self.told < PLAIN_EVERY and done < self.total:
+            return
+        self.told = now
+        left = (now - self.began) / max(1, done - self.start) * (self.total - done)
+        print(f"{self.title}: {100 * done // self.total} %, {left:.0f} s left {self.note}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]:
+    from rich import progress as rich
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(bar_width=24),
+        rich.TaskProgressColumn(),
+        rich.TimeRemainingColumn(elapsed_when_finished=True),
+        rich.TextColumn("{task.fields[left]} {task.fields[note]}"),
     )
-    with Bars(*columns, console=Console(stderr=True), speed_estimate_period=60) as bars:
-        task = bars.add_task(title, total=total, completed=start, note="")
+    with rich.Progress(*columns, console=console, speed_estimate_period=60) as bars:
+        task = bars.add_task(title, total=total, completed=start, note="", left="left")
 
         class Bar(Progress):
             def update(self, done: int, note: str = "") -> None:
-                bars.update(task, completed=done)
+                bars.update(task, completed=done, left="left" if done < total else "in all")
                 if note:
                     bars.update(task, note=note)
 

@@ -4,22 +4,19 @@ import contextlib
 import dataclasses
 import inspect
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from hypersphere.config import PRESETS, Config, recipe
+from hypersphere.config import PRESETS, Config, preset, recipe
 from hypersphere.data import SOURCES, Holdout, Images, load_data
 from hypersphere.errors import UserError
-from hypersphere.evaluate import PROBES, Evaluation, KnnMonitor, evaluate_encoder
+from hypersphere.evaluate import PROBES, Evaluation, KnnMonitor, centre, evaluate_encoder, extract
+from hypersphere.machine import pick_device, pick_precision, provenance
 from hypersphere.methods import METHODS, Method
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
@@ -58,12 +55,26 @@ class Run:
     def evaluate(
         self, probes: Sequence[str] = PROBES, holdout: Holdout | None = None, *, progress: bool = False
     ) -> Evaluation:
-        """Probe the encoder on the run's held-out images (or those of `holdout`); also written to evaluation.json."""
+        """Probe the encoder on the run's held-out images, or those of `holdout`; evaluation.json keeps the results."""
         holdout = holdout or self.config.holdout
+        if holdout == "validation" and self.config.holdout == "test":
+            raise UserError(f"{self.path} learnt from the validation images: it can be evaluated on the test set alone")
         found = evaluate_on(self.encoder, self.config, probes, holdout, progress=progress)
-        record = {"holdout": holdout, "step": self.step, "hash": self.config.hash, "results": found}
+        of_this = {"hash": self.config.hash, "step": self.step}
+        before = self.evaluations
+        if any(before.get(name) != value for name, value in of_this.items()):
+            before = {}
+        record = {**of_this, **before, holdout: {**before.get(holdout, {}), **found}}
         write_atomically(self.path / "evaluation.json", (json.dumps(record, indent=2) + "\n").encode())
         return found
+
+    @property
+    def evaluations(self) -> dict[str, Any]:
+        """What evaluation.json holds: results by held-out set and probe."""
+        try:
+            return json.loads((self.path / "evaluation.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
 
 
 def evaluate_on(
@@ -106,24 +117,31 @@ def pretrain(
         if method is None:
             raise UserError(f"say which method to train: {', '.join(PRESETS)}")
         return start(recipe(method, **options), progress=progress)
-    path, saved = Path(resume), load_config(resume)
-    return go_on(path, saved.replace(**agreeing(saved, path, method, options)), progress=progress)
+    saved = load_config(resume)
+    return go_on(
+        Path(resume), agreeing(saved, with_preset(saved, method).replace(**options), resume), progress=progress
+    )
 
 
-def agreeing(saved: Config, path: Path, method: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The options, if none contradicts the run that is to go on."""
-    if method is not None and method not in PRESETS:
-        recipe(method)  # says which there are
-    wanted = saved.replace(**{**PRESETS.get(method or "", {}), **options})
-    for name in saved.differences(wanted):
+def with_preset(saved: Config, method: str | None) -> Config:
+    """A run's config, with what the name of a method says besides."""
+    return saved if method is None else saved.replace(**preset(method))
+
+
+def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
+    """The config wanted, if it would go on with what was begun."""
+    for name in [*saved.differences(wanted), *(["precision"] if saved.precision != wanted.precision else [])]:
         was, asked = getattr(saved, name), getattr(wanted, name)
-        raise UserError(f"cannot resume {path}: its {name} is {was!r}, not {asked!r}")
-    return options
+        raise UserError(
+            f"cannot resume {path}: its {name} is {was!r}, not {asked!r}; with --resume alone it goes on as it began"
+        )
+    return wanted
 
 
 def start(config: Config, *, progress: bool = True) -> Run:
     """A new run in a new folder, made once everything else is known to be right."""
-    return _train(config, None, progress)
+    precision = pick_precision(config.precision, pick_device(config.device))
+    return _train(config.replace(precision=precision), None, progress)
 
 
 def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
@@ -132,19 +150,22 @@ def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
 
 
 def _train(config: Config, path: Path | None, progress: bool) -> Run:
-    device, precision = pick_device(config.device), pick_precision(config)
+    device = pick_device(config.device)
+    precision = getattr(torch, pick_precision(config.precision, device))
     learnt, held_out = (images.to(device) for images in load_data(config.data, config.holdout, config.root))
     plan, views = make_plan(config, len(learnt)), Views(view_recipe(config), config.seed)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(config.seed)
         method = build_method(config, learnt.channels).to(device)
+        _try_encoder(config, method, learnt)
         trainer = Trainer(method, _optimizer(config, method), regularizer_of(config, method), device, precision)
         run = Run(path or _new_folder(config), config, method, 0, 0.0)
         if path is None:
-            record = {"config": config.to_json(), "hash": config.hash, **provenance()}
+            record = {"config": config.to_json(), "hash": config.hash, **provenance(device)}
             write_atomically(run.path / "run.json", (json.dumps(record, indent=2) + "\n").encode())
         elif (path / "checkpoint.pt").exists():
-            _restore(run, trainer)
+            state = _load(run)
+            trainer.restore(state)
         began = time.monotonic() - run.seconds
 
         def save() -> None:
@@ -154,10 +175,21 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
 
         log = Log(run.path, trainer.step)
         monitors = _monitors(config, learnt, held_out)
+        centred = centre(views.recipe)
         title = f"{config.title} on {config.data}"
         with contextlib.closing(log), progress_bar(title, plan.steps, trainer.step, progress) as bar:
             try:
-                train(trainer, learnt, views, plan, log=log, save=save, monitors=monitors, progress=bar)
+                train(
+                    trainer,
+                    learnt,
+                    views,
+                    plan,
+                    log=log,
+                    save=save,
+                    monitors=monitors,
+                    progress=bar,
+                    features=lambda: extract(method.encoder, learnt.pixels, centred),
+                )
             except Interrupted as stop:
                 stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with --resume {run.path}",)
                 raise
@@ -167,11 +199,22 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
 def load_run(path: str | Path, device: str = "auto") -> Run:
     """A run as its last checkpoint left it."""
     path, config = Path(path), load_config(path)
-    channels = len(view_recipe(config).mean)
-    method = build_method(config, channels)
-    state = load_checkpoint(path / "checkpoint.pt")
-    restore(method, state["method"], path / "checkpoint.pt")
-    return Run(path, config, method.to(pick_device(device)), state["step"], state["seconds"])
+    method = build_method(config, channels=len(view_recipe(config).mean))
+    run = Run(path, config, method, 0, 0.0)
+    _load(run)
+    method.to(pick_device(device))
+    return run
+
+
+def _load(run: Run) -> dict[str, Any]:
+    """The last checkpoint of a run: its method restored, the rest returned."""
+    file = run.path / "checkpoint.pt"
+    state = load_checkpoint(file)
+    restore(run.method, state["method"], file)
+    if state["hash"] != run.config.hash:
+        raise UserError(f"{file} belongs to another run: its hash is {state['hash']}, not {run.config.hash}")
+    run.step, run.seconds = state["step"], state["seconds"]
+    return state
 
 
 def load_config(path: str | Path) -> Config:
@@ -229,56 +272,11 @@ def make_plan(config: Config, images: int) -> Plan:
         batch=config.batch,
         micro_batch=config.micro_batch or config.batch,
         lr=scaled(config.lr, config.batch),
-        warmup_epochs=config.warmup,
+        warmup_epochs=min(10, config.epochs // 10) if config.warmup is None else config.warmup,
         seed=config.seed,
         log_every=config.log_every,
         save_every=config.save_every,
     )
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device {name} cannot be used here ({str(error).splitlines()[0]})") from None
-    return device
-
-
-def pick_precision(config: Config) -> torch.dtype:
-    if config.precision != "auto":
-        return getattr(torch, config.precision)
-    fast = pick_device(config.device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if fast else torch.float32
-
-
-def provenance() -> dict[str, str]:
-    """Which code, on what."""
-    try:
-        ours = version("hypersphere")
-    except PackageNotFoundError:
-        ours = "unknown"
-    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
-    return {
-        "version": ours,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        **gpu,
-    }
-
-
-def _commit() -> str:
-    """Of the checkout this code runs from; or $HYPERSPHERE_COMMIT, where there is none."""
-    here = Path(__file__).resolve().parents[2]
-    if (here / ".git").exists():
-        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        if found.returncode == 0:
-            return found.stdout.strip()
-    return os.environ.get("HYPERSPHERE_COMMIT", "unknown")
 
 
 def _optimizer(config: Config, method: Method) -> torch.optim.Optimizer:
@@ -292,22 +290,24 @@ def _optimizer(config: Config, method: Method) -> torch.optim.Optimizer:
 
 
 def _monitors(config: Config, learnt: Images, held_out: Images) -> list[KnnMonitor]:
-    if config.knn_every == 0:
+    """None on the test set: it is for the final number alone."""
+    if config.knn_every == 0 or config.holdout == "test":
         return []
     source = SOURCES[config.data]
     views = view_recipe(config)
     return [KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature)]
 
 
-def _restore(run: Run, trainer: Trainer) -> None:
-    file = run.path / "checkpoint.pt"
-    state = load_checkpoint(file)
-    restore(trainer.method, state["method"], file)
-    trainer.optimizer.load_state_dict(state["optimizer"])
-    trainer.scaler.load_state_dict(state["scaler"])
-    torch.set_rng_state(state["random"])
-    run.step = trainer.step = state["step"]
-    run.seconds = state["seconds"]
+def _try_encoder(config: Config, method: Method, images: Images) -> None:
+    """Does the encoder take these images? Before anything is written."""
+    try:
+        extract(method.encoder, images.pixels[:2], centre(view_recipe(config)))
+    except RuntimeError as error:
+        shape = " × ".join(map(str, images.pixels.shape[1:]))
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"--encoder {config.encoder} does not take the {shape} images of {config.data} ({reason})"
+        ) from None
 
 
 def _new_folder(config: Config) -> Path:

@@ -224,3 +224,58 @@ def test_what_is_not_a_number_stays_so():
     x[1, 2] = math.nan
     for value in (hs.hyperspherical_energy(x), hs.uniformity(x), hs.byol_loss(x, x), hs.nt_xent(x, x)):
         assert value.isnan()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("opposed", [False, True])
+def test_crowded_points_match_float64(metric, opposed):
+    """Nearly every pair is near: the tile is computed another way, to the same result."""
+    x = torch.randn(1, 32) + 0.02 * torch.randn(100, 32)
+    x[7] = 2 * x[3]
+    if opposed:
+        x[::2] *= -1
+    for measure in (lambda w: hs.hyperspherical_energy(w, metric=metric, half_space=opposed), hs.uniformity):
+        exact, single = x.double().requires_grad_(), x.clone().requires_grad_()
+        wanted, found = measure(exact), measure(single)
+        wanted.backward()
+        found.backward()
+        if measure is hs.uniformity:
+            assert found.item() == pytest.approx(wanted.item(), abs=1e-6)
+        keep = [i for i in range(100) if i not in (3, 7)]  # duplicates: held at another floor in float64
+        assert (single.grad[keep] - exact.grad[keep]).norm() <= 0.01 * exact.grad[keep].norm()
+
+
+def test_crowded_duplicates_have_no_gradient():
+    _, gradient = energy_and_gradient(torch.randn(1, 8).repeat(100, 1))
+    assert (gradient == 0).all()
+
+
+def test_second_derivatives_are_refused():
+    for measure in (hs.hyperspherical_energy, hs.uniformity):
+        x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+        (gradient,) = torch.autograd.grad(measure(x), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="autograd"):
+            gradient.square().sum().backward()
+
+
+def test_an_overflow_behind_a_float16_layer_reaches_the_scaler():
+    layer = torch.nn.Linear(8, 4, bias=False).half()
+    z = layer(torch.randn(6, 8).half())
+    (hs.byol_loss(z, torch.randn(6, 4)) * 2.0**24).backward()
+    assert not layer.weight.grad.isfinite().all()
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="a setting of torch 2.9")
+@pytest.mark.parametrize("setting", ["cuda", "mkldnn"])
+def test_the_newer_precision_setting_is_respected_and_restored(setting):
+    program = f"""
+import torch, hypersphere as hs
+x = torch.randn(64, 512)
+wanted = hs.hyperspherical_energy(x)
+torch.backends.{setting}.matmul.fp32_precision = "tf32" if "{setting}" == "cuda" else "bf16"
+before = torch.backends.{setting}.matmul.fp32_precision
+assert hs.hyperspherical_energy(x) == wanted
+assert torch.backends.{setting}.matmul.fp32_precision == before != "ieee"
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr

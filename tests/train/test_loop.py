@@ -18,6 +18,7 @@ from hypersphere.train import Log, Plan, Trainer, load_checkpoint, read_metrics,
 from hypersphere.views import RECIPES, Views
 
 CPU = torch.device("cpu")
+WHOLE = {"hash": "", "seconds": 0.0, "method": {"w": torch.ones(3)}, "optimizer": {}}
 SMALL = {"hidden": 32, "projection": 8, "progress": False, "device": "cpu"}
 
 
@@ -135,9 +136,9 @@ def test_a_log_goes_on_from_its_checkpoint(tmp_path):
 
 def test_checkpoints_survive_what_happens_to_them(tmp_path):
     path = tmp_path / "checkpoint.pt"
-    save_checkpoint(path, {"step": 1, "method": {"w": torch.ones(3)}})
+    save_checkpoint(path, {**WHOLE, "step": 1})
     (tmp_path / "checkpoint.pt.part").write_bytes(b"left by a killed process")
-    save_checkpoint(path, {"step": 2, "method": {"w": torch.ones(3)}})
+    save_checkpoint(path, {**WHOLE, "step": 2})
     assert load_checkpoint(path)["step"] == 2
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
     blob = path.read_bytes()
@@ -176,7 +177,7 @@ def test_pretrain_from_python(preset, tmp_path):
     assert run.metrics[-1]["knn"] > 50
     found = run.evaluate(probes=("knn",))
     assert found["knn"]["top1"] == run.metrics[-1]["knn"]
-    assert json.loads((run.path / "evaluation.json").read_text())["results"] == found
+    assert json.loads((run.path / "evaluation.json").read_text())["validation"] == found
     saved = json.loads((run.path / "run.json").read_text())
     assert saved["hash"] == recipe(preset, "digits", epochs=1, hidden=32, projection=8).hash
     assert ("regularizer" in run.metrics[0]) == (preset == "byol-mhe")
@@ -195,3 +196,55 @@ def test_runs_get_folders_of_their_own(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"its energy is 0.0, not 10.0"):
         pretrain("byol-mhe", resume=first.path)
     assert pretrain(resume=first.path, progress=False).step == first.step
+
+
+def test_a_broken_run_does_not_replace_its_checkpoint(tmp_path):
+    with pytest.raises(UserError, match=r"the loss is (nan|inf)"):
+        pretrain("byol", "digits", epochs=6, lr=1e30, save_every=1, log_every=40, out=tmp_path / "run", **SMALL)
+    saved = load_checkpoint(tmp_path / "run" / "checkpoint.pt")
+    assert saved["step"] < 40
+
+
+def test_a_log_that_cannot_be_written_is_told_once(tmp_path):
+    log = Log(tmp_path)
+    log._file.close()
+    log._file = open("/dev/full", "w")  # noqa: SIM115
+    with pytest.raises(UserError, match="No space left"):
+        log.write(1, {"loss": 1.0})
+    log.close()
+
+
+def test_the_test_set_is_for_the_final_number(tmp_path):
+    run = pretrain("byol", "digits", epochs=1, holdout="test", knn_every=1, out=tmp_path / "run", **SMALL)
+    assert not any("knn" in line for line in run.metrics)
+    with pytest.raises(UserError, match="learnt from the validation images"):
+        run.evaluate(("knn",), holdout="validation")
+
+
+def test_evaluations_are_kept_beside_each_other(tmp_path):
+    run = pretrain("byol", "digits", epochs=1, knn_every=0, out=str(tmp_path / "run"), **SMALL)
+    run.evaluate(("few-shot",))
+    run.evaluate(("knn",))
+    run.evaluate(("knn",), holdout="test")
+    kept = run.evaluations
+    assert {"1-shot", "5-shot", "knn"} <= kept["validation"].keys()
+    assert kept["test"]["knn"]["top1"] > 50
+    run.step += 1  # another state of the encoder: what was found before is not of it
+    run.evaluate(("knn",))
+    assert "1-shot" not in run.evaluations["validation"]
+
+
+def test_a_run_goes_on_as_it_began(tmp_path):
+    options = {"epochs": 1, "knn_every": 0, **SMALL}
+    first = pretrain("byol", "digits", out=tmp_path / "a", **options)
+    second = pretrain("byol", "digits", out=tmp_path / "b", optimizer="sgd", lr=0.01, **options)
+    with pytest.raises(UserError, match=r"its precision is 'float32', not 'bfloat16'"):
+        pretrain(resume=first.path, precision="bfloat16")
+    with pytest.raises(UserError, match=r"its method is 'byol', not 'simclr'"):
+        pretrain("simclr", resume=first.path)
+    (second.path / "checkpoint.pt").write_bytes((first.path / "checkpoint.pt").read_bytes())
+    with pytest.raises(UserError, match="belongs to another run"):
+        pretrain(resume=second.path)
+    torch.save({"w": torch.ones(2)}, second.path / "checkpoint.pt")
+    with pytest.raises(UserError, match="not a checkpoint of a run"):
+        pretrain(resume=second.path)

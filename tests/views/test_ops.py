@@ -104,3 +104,8 @@ def test_resize_and_centre_crop():
     torch.testing.assert_close(ops.resize(images, 30, 33), wanted, atol=1e-5, rtol=0)
     for side in (28, 31):
         assert torch.equal(ops.centre_crop(images, side), tv.center_crop(images, [side, side]))
+
+
+def test_images_too_small_for_their_crop_are_told():
+    with pytest.raises(ValueError, match="20 × 20 pixels have no middle of 28 × 28"):
+        ops.centre_crop(torch.rand(1, 3, 20, 20), 28)

@@ -83,6 +83,7 @@ def test_imagenet_views_differ_as_in_byol():
         ("cifar10", (32, 32), None, 28, 32),
         ("stl10", (96, 96), 64, 56, 64),
         ("imagenet", (300, 400), 256, 224, 224),
+        ("imagenet", (338, 500), 256, 224, 224),
     ],
 )
 def test_evaluation_crops(name, shape, resize, crop, size):

@@ -4,7 +4,7 @@ from hypersphere.evaluate.features import Accuracy, accuracy, extract
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.knn import knn
 from hypersphere.evaluate.linear import linear, linear_cached
-from hypersphere.evaluate.suite import PROBES, Evaluation, KnnMonitor, Probe, evaluate_encoder
+from hypersphere.evaluate.suite import PROBES, Evaluation, KnnMonitor, Probe, centre, evaluate_encoder
 
 __all__ = [
     "PROBES",
@@ -13,6 +13,7 @@ __all__ = [
     "KnnMonitor",
     "Probe",
     "accuracy",
+    "centre",
     "evaluate_encoder",
     "extract",
     "few_shot",

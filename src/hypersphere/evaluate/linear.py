@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.data import Images
-from hypersphere.draws import PROBE, permutation
+from hypersphere.draws import PROBE_ORDER, permutation
 from hypersphere.evaluate.features import Accuracy, View, accuracy, extract, frozen
 from hypersphere.optim import scaled, warmup_cosine
 
@@ -40,7 +40,7 @@ def linear(
     optimizer = torch.optim.SGD(head.parameters(), lr=lr, momentum=0.9, nesterov=True)
     steps, step = epochs * (len(train) // batch), 0
     for epoch in range(epochs):
-        order = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE, device=train.labels.device)
+        order = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE_ORDER, device=train.labels.device)
         for sample in order[: len(order) // batch * batch].split(batch):
             with frozen(encoder):
                 inputs = encoder(views.probing(train.pixels[sample], sample, epoch)).float()

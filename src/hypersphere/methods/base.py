@@ -1,6 +1,7 @@
 """The seam that every method shares with the training loop."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -28,8 +29,8 @@ class Method(nn.Module, ABC):
     def after_step(self, progress: Tensor) -> None:
         """Once after each update; `progress` runs from 0 to 1."""
 
-    def start_epoch(self, features: Any) -> None:
-        """Before each epoch, for methods that look at all features first."""
+    def start_epoch(self, features: Callable[[], Tensor] | None) -> None:
+        """Before each epoch; `features()` are the encoder's of all training images, for methods that cluster them."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Weights, which are decayed, and apart from them norms and biases, which are not."""

@@ -39,7 +39,10 @@ class LARS(torch.optim.Optimizer):
                 updates = torch._foreach_add(updates, weights, alpha=group["weight_decay"])
             if group["adapt"]:
                 updates = torch._foreach_mul(updates, self._ratios(weights, updates, group["trust"]))
-            momenta = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
+            for w in weights:
+                if "momentum" not in self.state[w]:
+                    self.state[w]["momentum"] = torch.zeros_like(w)
+            momenta = [self.state[w]["momentum"] for w in weights]
             torch._foreach_mul_(momenta, group["momentum"])
             torch._foreach_add_(momenta, updates)
             torch._foreach_add_(weights, torch._foreach_mul(momenta, -group["lr"]))

@@ -9,7 +9,7 @@ from hypersphere.sphere.unit import unit
 
 
 def byol_loss(p: Tensor, z: Tensor) -> Tensor:
-    """‖p̂ − ẑ‖² = 2 − 2 cos(p, z), the mean over images (eq:byol); no gradient reaches the target z."""
+    """The mean over images of ‖p̂ − ẑ‖², which is 2 − 2 cos(p, z) (eq:byol); no gradient reaches the target z."""
     return alignment(p, z.detach())
 
 

@@ -6,6 +6,7 @@ one registered operator, which torch.compile takes as a whole.
 Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T × T pairs.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential
 
-NEAR_CHUNK = 1 << 22  # elements of x ∓ y held at once
+NEAR_CHUNK = 1 << 22  # elements of y ∓ x held at once
+CROWDED = 4096  # more near pairs than this, and than a 64th of a tile, are a crowd
+_HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # torch ≥ 2.9 replaces a global setting
 
 
 def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = False, tile: int | None = None) -> Tensor:
@@ -33,8 +36,10 @@ def _tile_size(x: Tensor) -> int:
 
 
 class Tile(NamedTuple):
-    """Cosines of some x with some y, and apart from them the pairs so near ±1 that x ∓ y must be used instead."""
+    """Pairs of some x with some y: cosines, squared distances, and which pairs are so near ±1 that y ∓ x is used."""
 
+    x: Tensor
+    y: Tensor
     cosine: Tensor
     chord2: Tensor
     anti2: Tensor
@@ -52,13 +57,25 @@ def _tile(x: Tensor, y: Tensor, singular: bool, diagonal: bool) -> Tile:
     # smooth one loses only the direction of its gradient, far closer.
     near2 = torch.finfo(x.dtype).eps ** (0.25 if singular else 0.75)
     rows, cols = torch.nonzero(cosine.abs() > 1 - near2 / 2, as_tuple=True)
+    if len(rows) > max(CROWDED, cosine.numel() // 64) and x.dtype == torch.float32 and x.device.type != "mps":
+        return _crowded_tile(x.double(), y.double(), diagonal)
     sign = cosine[rows, cols].sign()
     chord2, anti2 = 2 - 2 * cosine, 2 + 2 * cosine
     if len(rows):
         gap2 = torch.cat([gap.square().sum(1) for _, gap in _gaps(x, y, rows, cols, sign)])
         chord2[rows, cols] = torch.where(sign > 0, gap2, 4 - gap2)
         anti2[rows, cols] = torch.where(sign > 0, 4 - gap2, gap2)
-    return Tile(cosine, chord2, anti2, rows, cols, sign)
+    return Tile(x, y, cosine, chord2, anti2, rows, cols, sign)
+
+
+def _crowded_tile(x: Tensor, y: Tensor, diagonal: bool) -> Tile:
+    """Most points in one place: float64 products tell float32 points apart (to 3e-8), faster than many y ∓ x."""
+    cosine = x @ y.T
+    norms = x.square().sum(1, keepdim=True) + y.square().sum(1)  # 2, but for the rounding of float32
+    if diagonal:
+        cosine.fill_diagonal_(0)
+    none = torch.empty(0, dtype=torch.long, device=x.device)
+    return Tile(x, y, cosine, norms - 2 * cosine, norms + 2 * cosine, none, none, none.to(x.dtype))
 
 
 def _gaps(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, sign: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -69,12 +86,15 @@ def _gaps(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, sign: Tensor) -> Ite
         yield part, y[cols[part]] - sign[part, None] * x[rows[part]]
 
 
-def _pull(x: Tensor, y: Tensor, tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None = None) -> None:
+def _pull(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None = None) -> None:
     """Add Σⱼ slopeᵢⱼ yⱼ to on_x, and Σᵢ slopeᵢⱼ xᵢ to on_y, up to multiples of the point itself.
 
     Those are removed when the gradient passes through `unit`, so near pairs may use yⱼ ∓ xᵢ, free of cancellation, and
     exact duplicates pull by exactly zero. `slope` is overwritten.
     """
+    x, y = tile.x, tile.y
+    if x.dtype != on_x.dtype:
+        return _pull_crowded(tile, slope, on_x, on_y)
     weight = slope[tile.rows, tile.cols]
     slope[tile.rows, tile.cols] = 0
     on_x.addmm_(slope, y)
@@ -85,24 +105,43 @@ def _pull(x: Tensor, y: Tensor, tile: Tile, slope: Tensor, on_x: Tensor, on_y: T
         on_x.index_add_(0, tile.rows[part], gap)
         if on_y is not None:
             on_y.index_add_(0, tile.cols[part], gap * -tile.sign[part, None])
+    return None
 
 
-class _exactly:
+def _pull_crowded(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None) -> None:
+    """The same by Σⱼ slopeᵢⱼ (yⱼ ∓ xᵢ) in float64, where ∓ is the side the pair is on."""
+    slope[torch.minimum(tile.chord2, tile.anti2) < 1e-15] = 0  # duplicates and opposites: no direction
+    sided = slope * tile.cosine.sign()
+    on_x += (slope @ tile.y - sided.sum(1, keepdim=True) * tile.x).to(on_x.dtype)
+    if on_y is not None:
+        on_y += (slope.T @ tile.x - sided.sum(0)[:, None] * tile.y).to(on_y.dtype)
+
+
+@contextlib.contextmanager
+def _exactly(x: Tensor) -> Iterator[None]:
     """Full float32 products inside: neither autocast nor a user's TF32 setting reaches the cosines."""
+    with torch.autocast(x.device.type, enabled=False), _ieee_float32():
+        yield
 
-    def __init__(self, x: Tensor) -> None:
-        self.autocast = torch.autocast(x.device.type, enabled=False)
 
-    def __enter__(self) -> None:
-        self.precision = torch.get_float32_matmul_precision()
-        if self.precision != "highest":
+@contextlib.contextmanager
+def _ieee_float32() -> Iterator[None]:
+    backends: tuple[Any, ...] = ()
+    if _HAS_FP32_PRECISION:
+        backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    legacy = None if backends else torch.get_float32_matmul_precision()
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        if legacy not in (None, "highest"):
             torch.set_float32_matmul_precision("highest")
-        self.autocast.__enter__()
-
-    def __exit__(self, *exception: Any) -> None:
-        self.autocast.__exit__(*exception)
-        if self.precision != "highest":
-            torch.set_float32_matmul_precision(self.precision)
+        yield
+    finally:
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
+        if legacy not in (None, "highest"):
+            torch.set_float32_matmul_precision(legacy)
 
 
 def _spans(n: int, tile: int) -> list[slice]:
@@ -114,7 +153,7 @@ def _pair_mean(
     x: Tensor, kind: str, parameter: float, half_space: bool, with_grad: bool, tile: int
 ) -> tuple[Tensor, Tensor]:
     """The mean and, in the same pass, its gradient: ∂/∂xᵢ = 2/pairs · Σⱼ φ′(cᵢⱼ) xⱼ."""
-    potential: Potential = KINDS[kind](parameter)
+    potential: Potential = KINDS[kind](parameter, x.dtype)
     n = len(x)
     own = 0.0
     pairs = n * (n - 1)
@@ -136,7 +175,7 @@ def _pair_mean(
                 value += phi.sum() * ((1 if diagonal else 2) / pairs)
                 if with_grad:
                     slope *= 2 / pairs
-                    _pull(x[rows], x[cols], pieces, slope, grad[rows], None if diagonal else grad[cols])
+                    _pull(pieces, slope, grad[rows], None if diagonal else grad[cols])
     return value + own, grad
 
 
@@ -152,7 +191,18 @@ def _keep_gradient(ctx, inputs, output):
 
 def _scale_gradient(ctx, upstream, _):
     (grad,) = ctx.saved_tensors
-    return (None if upstream is None else upstream * grad), None, None, None, None, None
+    return (None if upstream is None else _pair_mean_backward(upstream, grad)), None, None, None, None, None
+
+
+@torch.library.custom_op("hypersphere::pair_mean_backward", mutates_args=())
+def _pair_mean_backward(upstream: Tensor, grad: Tensor) -> Tensor:
+    """An operator without a gradient of its own: asking for second derivatives is an error, not a wrong number."""
+    return upstream * grad
+
+
+@_pair_mean_backward.register_fake
+def _(upstream, grad):
+    return torch.empty_like(grad)
 
 
 _pair_mean.register_autograd(_scale_gradient, setup_context=_keep_gradient)
@@ -184,7 +234,7 @@ def _row_logsumexp_backward(
                 weight = (scale * pieces.cosine - total[rows, None]).exp() * (scale * upstream[rows, None])
                 if diagonal:
                     weight.fill_diagonal_(0)
-                _pull(x[rows], y[cols], pieces, weight, grad_x[rows], grad_y[cols])
+                _pull(pieces, weight, grad_x[rows], grad_y[cols])
     return grad_x, grad_y
 
 

@@ -37,10 +37,11 @@ class Riesz:
     """‖x − y‖^−s, and −log ‖x − y‖ at s = 0 (eq:min)."""
 
     s: float
+    dtype: torch.dtype = torch.float32  # of the points
     singular = True
 
     def __call__(self, chord2: Tensor, anti2: Tensor) -> tuple[Tensor, Tensor]:
-        chord2 = chord2.clamp(min=floor(chord2.dtype, self.s) ** 2)
+        chord2 = chord2.clamp(min=floor(self.dtype, self.s) ** 2)
         if self.s == 0:
             return -0.5 * chord2.log(), chord2.reciprocal()
         value = chord2.pow(-self.s / 2)
@@ -52,10 +53,11 @@ class Geodesic:
     """θ^−s of the angle θ = arccos(x·y), and −log θ at s = 0 (eq:min_angular)."""
 
     s: float
+    dtype: torch.dtype = torch.float32  # of the points
     singular = True
 
     def __call__(self, chord2: Tensor, anti2: Tensor) -> tuple[Tensor, Tensor]:
-        least = floor(chord2.dtype, self.s) ** 2
+        least = floor(self.dtype, self.s) ** 2
         chord = chord2.clamp(min=least).sqrt()
         angle = 2 * torch.atan2(chord, anti2.clamp(min=0).sqrt())
         sine = chord * anti2.clamp(min=least).sqrt() / 2
@@ -70,6 +72,7 @@ class Gaussian:
     """exp(−t ‖x − y‖²), the G2 potential at t = 2 (eq:uniformity)."""
 
     t: float
+    dtype: torch.dtype = torch.float32
     singular = False
 
     def __call__(self, chord2: Tensor, anti2: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,4 +96,8 @@ class HalfSpace:
         return value + mirrored, slope - mirrored_slope
 
 
-KINDS: dict[str, Callable[[float], Potential]] = {"riesz": Riesz, "geodesic": Geodesic, "gaussian": Gaussian}
+KINDS: dict[str, Callable[[float, torch.dtype], Potential]] = {
+    "riesz": Riesz,
+    "geodesic": Geodesic,
+    "gaussian": Gaussian,
+}

@@ -22,7 +22,7 @@ def _widen(x: Tensor) -> Tensor:
     if x.dtype not in (torch.float16, torch.bfloat16):
         return x
     wide = x.float()
-    if x.dtype == torch.float16 and wide.requires_grad:
+    if x.dtype == torch.float16 and x.is_leaf and wide.requires_grad:
         limit = torch.finfo(torch.float16).max
-        wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))  # a large gradient saturates, never inf
+        wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))  # finite in half weights
     return wide

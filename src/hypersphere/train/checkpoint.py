@@ -38,10 +38,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: there is no checkpoint")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
         raise UserError(f"{path} is damaged or no checkpoint ({reason})") from None
+    if not isinstance(state, dict) or not {"hash", "step", "seconds", "method", "optimizer"} <= state.keys():
+        raise UserError(f"{path} is not a checkpoint of a run")
+    return state
 
 
 def restore(module: nn.Module, state: dict[str, Any], path: Path) -> None:

@@ -23,16 +23,18 @@ class Log:
         try:
             self._file.write(json.dumps({"step": step, **values}) + "\n")
             self._file.flush()
+            if self._board is not None:
+                for name, value in values.items():
+                    self._board.add_scalar(name, value, step)
         except OSError as error:
-            raise UserError(f"could not write {self.path}: {error.strerror}") from None
-        if self._board is not None:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+            self._board = None
+            raise UserError(f"could not write the log in {self.path.parent}: {error.strerror}") from None
 
     def close(self) -> None:
-        self._file.close()
-        if self._board is not None:
-            self._board.close()
+        with contextlib.suppress(OSError):  # what could not be written has been told
+            self._file.close()
+            if self._board is not None:
+                self._board.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The training loop: views, loss, one update, and what is written down."""
 
 import contextlib
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +86,18 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """All but the method's own state."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random"])
+        if self.device.type == "cuda" and state["random_cuda"] is not None:
+            torch.cuda.set_rng_state(state["random_cuda"], self.device)
+        self.step = state["step"]
 
     def update(self, batches: Sequence[Batch], lr: float, progress: float) -> dict[str, Tensor]:
         """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
@@ -121,7 +133,7 @@ def train(
     save: Callable[[], None],
     monitors: Sequence[Monitor] = (),
     progress: Progress | None = None,
-    features: Callable[[nn.Module], Tensor] | None = None,
+    features: Callable[[], Tensor] | None = None,
 ) -> None:
     """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
     method, start = trainer.method.train(), trainer.step
@@ -143,8 +155,9 @@ def train(
             if progress is not None:
                 progress.update(trainer.step)
             if trainer.step % plan.save_every == 0 or trainer.step == plan.steps or stop:
+                _check_finite(terms, trainer.step)
                 save()
-            if stop:
+            if stop and trainer.step < plan.steps:
                 raise Interrupted(trainer.step, stop[0])
 
 
@@ -166,12 +179,17 @@ class _Batches(Sequence[Batch]):
 def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float, progress: Progress | None) -> None:
     if step % plan.log_every and step != plan.steps:
         return
+    _check_finite(terms, step)
     values = {name: float(value) for name, value in terms.items()}
-    if not torch.isfinite(torch.tensor(values["loss"])):
-        raise UserError(f"the loss is {values['loss']} at step {step}: a smaller --lr or --precision float32 may help")
     log.write(step, {**values, "lr": lr})
     if progress is not None:
         progress.update(step, f"loss {values['loss']:.3f}")
+
+
+def _check_finite(terms: dict[str, Tensor], step: int) -> None:
+    loss = float(terms["loss"])
+    if not math.isfinite(loss):
+        raise UserError(f"the loss is {loss} at step {step}: a smaller --lr or --precision float32 may help")
 
 
 def _monitor(log: Log, step: int, epoch: int, last: int, monitors: Sequence[Monitor], method: Method) -> None:

@@ -6,6 +6,8 @@ Each equals torchvision's operation on one image with the same parameter; the te
 import torch
 from torch import Tensor
 
+from hypersphere.errors import UserError
+
 
 def resized_crop(
     images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int, flip: Tensor | None = None
@@ -144,5 +146,7 @@ def resize(images: Tensor, height: int, width: int) -> Tensor:
 
 def centre_crop(images: Tensor, side: int) -> Tensor:
     """The middle side × side pixels."""
+    if min(images.shape[2:]) < side:
+        raise UserError(f"images of {images.shape[2]} × {images.shape[3]} pixels have no middle of {side} × {side}")
     top, left = (round((pixels - side) / 2) for pixels in images.shape[2:])
     return images[:, :, top : top + side, left : left + side]

@@ -143,8 +143,8 @@ def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
     x = images.float() / 255
     height, width = x.shape[2:]
     if recipe.resize is not None:
-        scale = recipe.resize / min(height, width)
-        x = ops.resize(x, round(height * scale), round(width * scale))
+        short = min(height, width)  # the long side is rounded down, as torchvision does
+        x = ops.resize(x, recipe.resize * height // short, recipe.resize * width // short)
     if recipe.crop is not None:
         x = ops.centre_crop(x, recipe.crop)
     return ops.normalize(ops.resize(x, recipe.size, recipe.size), recipe.mean, recipe.std)
