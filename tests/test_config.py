@@ -28,11 +28,11 @@ def test_recipes_are_the_papers():
 
 # A measured result is found again by the hash of its config: these must never change.
 PINNED = {
-    ("byol", "cifar10"): "",
-    ("byol-uni", "cifar10"): "",
-    ("byol-mhe", "cifar10"): "",
-    ("simclr", "cifar100"): "",
-    ("byol-mhe", "digits"): "",
+    ("byol", "cifar10"): "c3aa9744214c",
+    ("byol-uni", "cifar10"): "589cd2330148",
+    ("byol-mhe", "cifar10"): "eb7957866992",
+    ("simclr", "cifar100"): "89fa162fcc9b",
+    ("byol-mhe", "digits"): "f30e79c7ff79",
 }
 
 

@@ -14,6 +14,14 @@ from hypersphere.run import build_method, evaluate_on, start
 from hypersphere.train import write_atomically
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
+LEGEND = """\
+1, 5 labels  by the mean features of so many labelled images a class
+             (mean over 50 draws of them ± its 95 % interval)
+20-NN        by the vote of the 20 nearest training images
+linear       by a linear classifier on the features, with all labels
+uniformity   how evenly the features spread over the sphere:
+             0 is all in one point, lower is more even
+The encoders themselves were trained without any label."""
 PROBES = ("few-shot", "knn", "linear-cached")
 
 
@@ -60,21 +68,20 @@ def _numbered(out: Path) -> Path:
 
 
 def _print(rows: dict[str, Evaluation], seconds: dict[str, float]) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="What can be read from the features of handwritten digits? (accuracy on test images, %)")
-    table.add_column("encoder")
-    for head in ("1 label\nper class", "5 labels\nper class", "20 nearest\nneighbours", "linear\nclassifier"):
-        table.add_column(head, justify="right")
-    table.add_column("uniformity\n(lower: more even)", justify="right")
-    table.add_column("training", justify="right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Accuracy on test images of handwritten digits, %")
+    table.add_column("encoder", no_wrap=True)
+    for head in ("1 label", "5 labels", "20-NN", "linear", "uniformity", "time"):
+        table.add_column(head, justify="right", no_wrap=True)
     for name, found in rows.items():
         shots = [f"{found[k]['top1']:.1f} ± {found[k]['interval']:.1f}" for k in ("1-shot", "5-shot")]
         others = [f"{found[k]['top1']:.1f}" for k in ("knn", "linear-cached")]
-        spread, time = f"{found['sphere']['uniformity']:.2f}", f"{seconds[name]:.0f} s" if name in seconds else "none"
+        spread, time = f"{found['sphere']['uniformity']:.2f}", f"{seconds[name]:.0f} s" if name in seconds else "–"
         table.add_row(name, *shots, *others, spread, time)
     console = Console()
     console.print()
     console.print(table)
-    console.print("±: 95 % interval of the mean over 50 draws of the labelled examples. No label was used in training.")
+    console.print(LEGEND, highlight=False)

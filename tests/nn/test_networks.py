@@ -37,7 +37,7 @@ def test_cifar_stem_keeps_the_resolution():
     [
         ("torchvision/resnet18", (3, 32, 32), 512),
         ("hypersphere/alexnet", (3, 32, 32), 4096),
-        ("hypersphere/digits", (1, 8, 8), 256),
+        ("hypersphere/digits", (1, 8, 8), 128),
     ],
 )
 def test_every_encoder_with_every_normalization(name, shape, features, norm):

@@ -173,7 +173,7 @@ def test_pretrain_from_python(preset, tmp_path):
     run = pretrain(preset, data="digits", epochs=1, out=tmp_path / "run", **SMALL)
     assert torch.equal(torch.get_rng_state(), before)  # the caller's random numbers are left alone
     assert run.step == 8
-    assert run.encoder(torch.randn(2, 1, 8, 8)).shape == (2, 256)
+    assert run.encoder(torch.randn(2, 1, 8, 8)).shape == (2, 128)
     assert run.metrics[-1]["knn"] > 50
     found = run.evaluate(probes=("knn",))
     assert found["knn"]["top1"] == run.metrics[-1]["knn"]

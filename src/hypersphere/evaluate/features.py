@@ -20,7 +20,7 @@ class Accuracy(NamedTuple):
 def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
     """Of N × classes scores; top5 is top-C where there are only C < 5 classes."""
     best = scores.topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
-    return Accuracy(100 * best[:, 0].float().mean().item(), 100 * best.any(dim=1).float().mean().item())
+    return Accuracy(*(100 * int(hits.sum()) / len(labels) for hits in (best[:, 0], best.any(dim=1))))
 
 
 @contextlib.contextmanager

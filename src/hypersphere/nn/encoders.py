@@ -50,35 +50,43 @@ def _resnet(name: str) -> Callable[[int, Stem, Norm], nn.Module]:
 
 
 class ConvNet(nn.Module):
-    """3 × 3 convolutions, each normalized and rectified, some followed by 2 × 2 max-pooling; then `head`."""
+    """`features` of the image, made a vector by `head`; then, where outputs are chosen, the linear layer `fc`."""
 
-    def __init__(self, channels: int, widths: list[tuple[int, bool]], head: nn.Module, features: int, norm: Norm):
+    def __init__(self, features: list[nn.Module], head: list[nn.Module], num_features: int) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for width, pool in widths:
-            conv = nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=norm == "none")
-            layers += [conv, norm_layer(norm, width, spatial=True), nn.ReLU(inplace=True)]
-            layers += [nn.MaxPool2d(2)] * pool
-            channels = width
-        self.features, self.head, self.fc, self.num_features = nn.Sequential(*layers), head, nn.Identity(), features
+        self.features, self.head, self.fc = nn.Sequential(*features), nn.Sequential(*head), nn.Identity()
+        self.num_features = num_features
 
     def forward(self, images: Tensor) -> Tensor:
         return self.fc(self.head(self.features(images)))
 
 
+def _convolution(inputs: int, outputs: int, norm: Norm) -> list[nn.Module]:
+    conv = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=norm == "none")
+    return [conv, norm_layer(norm, outputs, spatial=True), nn.ReLU(inplace=True)]
+
+
 def _alexnet(channels: int, stem: Stem, norm: Norm) -> nn.Module:
     """The AlexNet of fig:uni, for 32 × 32 images."""
-    widths = [(96, True), (192, True), (384, False), (384, False), (192, True)]
+    features, inputs = [], channels
+    for outputs, pool in ((96, True), (192, True), (384, False), (384, False), (192, True)):
+        features += _convolution(inputs, outputs, norm) + [nn.MaxPool2d(2)] * pool
+        inputs = outputs
     head: list[nn.Module] = [nn.Flatten()]
     for inputs in (192 * 4 * 4, 4096):
         head += [nn.Linear(inputs, 4096), norm_layer(norm, 4096, spatial=False), nn.ReLU(inplace=True)]
-    return ConvNet(channels, widths, nn.Sequential(*head), 4096, norm)
+    return ConvNet(features, head, 4096)
 
 
 def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
-    """A small encoder for 8 × 8 digits: half a million weights, milliseconds on a CPU."""
-    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return ConvNet(channels, [(32, False), (64, True), (128, False), (256, False)], pool, 256, norm)
+    """A small residual encoder for 8 × 8 digits: 300,000 weights, milliseconds on a CPU."""
+    from torchvision.models.resnet import BasicBlock
+
+    features = _convolution(channels, 32, norm)
+    for inputs, outputs in ((32, 64), (64, 128)):
+        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, kernel_size=1, bias=False), norm2d(norm)(outputs))
+        features += [nn.MaxPool2d(2), BasicBlock(inputs, outputs, downsample=shortcut, norm_layer=norm2d(norm))]
+    return ConvNet(features, [nn.AdaptiveAvgPool2d(1), nn.Flatten()], 128)
 
 
 ENCODERS: dict[str, Callable[[int, Stem, Norm], nn.Module]] = {
