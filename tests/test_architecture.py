@@ -8,10 +8,11 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"errors", "draws", "progress"}
+LEAVES = {"errors", "draws", "files", "progress"}
 ARROWS = {
     "errors": set(),
     "draws": set(),
+    "files": set(),
     "progress": set(),
     "sphere": set(),
     "regularize": {"sphere"},
@@ -24,8 +25,9 @@ ARROWS = {
     "train": {"data", "methods", "optim", "nn", "regularize", "sphere", "views"},
     "evaluate": {"data", "views", "sphere", "optim", "nn"},
     "machine": {"config"},
-    "run": {"config", "data", "evaluate", "machine", "methods", "nn", "optim", "regularize", "train", "views"},
-    "demo": {"config", "evaluate", "machine", "run", "train"},
+    "build": {"config", "data", "evaluate", "methods", "nn", "optim", "regularize", "train", "views"},
+    "run": {"build", "config", "data", "evaluate", "machine", "methods", "train", "views"},
+    "demo": {"build", "config", "evaluate", "machine", "run"},
     "cli": {"config", "data", "demo", "evaluate", "run"},
 }
 

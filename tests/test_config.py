@@ -114,7 +114,7 @@ def test_values_take_the_type_of_their_field():
 
 
 def test_warm_up_is_ten_epochs_or_a_tenth():
-    from hypersphere.run import make_plan
+    from hypersphere.build import plan_of
 
-    assert [make_plan(Config(epochs=n), 45_000).warmup_epochs for n in (300, 100, 50, 5)] == [10, 10, 5, 0]
-    assert make_plan(Config(epochs=50, warmup=10), 45_000).warmup_epochs == 10
+    assert [plan_of(Config(epochs=n), 45_000).warmup_epochs for n in (300, 100, 50, 5)] == [10, 10, 5, 0]
+    assert plan_of(Config(epochs=50, warmup=10), 45_000).warmup_epochs == 10

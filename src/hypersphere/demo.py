@@ -1,17 +1,16 @@
 """The main job in one command: three encoders learnt from unlabelled digits, beside raw pixels and a random encoder."""
 
-import json
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from hypersphere.build import build_method
 from hypersphere.config import recipe
-from hypersphere.errors import UserError
 from hypersphere.evaluate import Evaluation
+from hypersphere.files import next_free_folder, write_json
 from hypersphere.machine import pick_device, provenance
-from hypersphere.run import build_method, evaluate_on, start
-from hypersphere.train import write_atomically
+from hypersphere.run import evaluate_on, start
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
 LEGEND = """\
@@ -35,13 +34,12 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None
         "raw pixels": evaluate_on(nn.Flatten(), base, PROBES, "test"),
         "random encoder": evaluate_on(untrained, base, PROBES, "test"),
     }
-    folder = _numbered(out)
+    folder = next_free_folder(out)
     seconds: dict[str, float] = {}
     for preset, name in NAMES.items():
         run = start(recipe(preset, "digits", out=folder / preset, **options))
         rows[name] = run.evaluate(PROBES)
         seconds[name] = run.seconds
-    file = folder / "demo.json"
     record = {
         "seed": seed,
         "epochs": base.epochs,
@@ -49,22 +47,10 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None
         "seconds": seconds,
         "results": rows,
     }
-    write_atomically(file, (json.dumps(record, indent=2) + "\n").encode())
+    write_json(folder / "demo.json", record)
     _print(rows, seconds)
     print(f"\nRuns, metrics and this table: {folder.resolve()}")
     return folder
-
-
-def _numbered(out: Path) -> Path:
-    path, n = out, 1
-    while path.exists():
-        n += 1
-        path = out.with_name(f"{out.name}-{n}")
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
-    return path
 
 
 def _print(rows: dict[str, Evaluation], seconds: dict[str, float]) -> None:

@@ -33,15 +33,15 @@ def progress_bar(title: str, total: int, start: int = 0, show: bool = True) -> I
 
 class _Lines(Progress):
     def __init__(self, title: str, total: int, start: int) -> None:
-        self.title, self.total, self.start, self.note = title, total, start, ""
+        self.title, self.total, self.start, self.done, self.note = title, total, start, start, ""
         self.began = self.told = time.monotonic()
 
     def update(self, done: int, note: str = "") -> None:
         self.note = note or self.note
         now = time.monotonic()
-        if now - self.told < PLAIN_EVERY and done < self.total:
+        if done == self.done or (now - self.told < PLAIN_EVERY and done < self.total):
             return
-        self.told = now
+        self.told, self.done = now, done
         left = (now - self.began) / max(1, done - self.start) * (self.total - done)
         print(f"{self.title}: {100 * done // self.total} %, {left:.0f} s left {self.note}", file=sys.stderr, flush=True)
 

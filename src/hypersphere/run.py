@@ -1,8 +1,6 @@
 """A run: what a config makes of data, methods, training and evaluation. Behind the command line and `hs.pretrain`."""
 
 import contextlib
-import dataclasses
-import inspect
 import json
 import time
 from collections.abc import Sequence
@@ -12,29 +10,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from hypersphere.build import build_method, monitors_of, optimizer_of, plan_of, regularizer_of, try_encoder, view_recipe
 from hypersphere.config import PRESETS, Config, preset, recipe
-from hypersphere.data import SOURCES, Holdout, Images, load_data
+from hypersphere.data import SOURCES, Holdout, load_data
 from hypersphere.errors import UserError
-from hypersphere.evaluate import PROBES, Evaluation, KnnMonitor, centre, evaluate_encoder, extract
+from hypersphere.evaluate import PROBES, Evaluation, centre, evaluate_encoder, extract
+from hypersphere.files import next_free_folder, write_json
 from hypersphere.machine import pick_device, pick_precision, provenance
-from hypersphere.methods import METHODS, Method
-from hypersphere.nn import build_encoder, features_of
-from hypersphere.optim import build_optimizer, scaled
+from hypersphere.methods import Method
 from hypersphere.progress import progress_bar
-from hypersphere.regularize import EnergyRegularizer
-from hypersphere.train import (
-    Interrupted,
-    Log,
-    Plan,
-    Trainer,
-    load_checkpoint,
-    read_metrics,
-    restore,
-    save_checkpoint,
-    train,
-    write_atomically,
-)
-from hypersphere.views import RECIPES, Recipe, Views
+from hypersphere.train import Interrupted, Log, Trainer, load_checkpoint, read_metrics, restore, save_checkpoint, train
+from hypersphere.views import Views
 
 
 class Run:
@@ -65,7 +51,7 @@ class Run:
         if any(before.get(name) != value for name, value in of_this.items()):
             before = {}
         record = {**of_this, **before, holdout: {**before.get(holdout, {}), **found}}
-        write_atomically(self.path / "evaluation.json", (json.dumps(record, indent=2) + "\n").encode())
+        write_json(self.path / "evaluation.json", record)
         return found
 
     @property
@@ -118,9 +104,8 @@ def pretrain(
             raise UserError(f"say which method to train: {', '.join(PRESETS)}")
         return start(recipe(method, **options), progress=progress)
     saved = load_config(resume)
-    return go_on(
-        Path(resume), agreeing(saved, with_preset(saved, method).replace(**options), resume), progress=progress
-    )
+    wanted = with_preset(saved, method).replace(**options)
+    return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
 
 
 def with_preset(saved: Config, method: str | None) -> Config:
@@ -130,11 +115,10 @@ def with_preset(saved: Config, method: str | None) -> Config:
 
 def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     """The config wanted, if it would go on with what was begun."""
-    for name in [*saved.differences(wanted), *(["precision"] if saved.precision != wanted.precision else [])]:
-        was, asked = getattr(saved, name), getattr(wanted, name)
-        raise UserError(
-            f"cannot resume {path}: its {name} is {was!r}, not {asked!r}; with --resume alone it goes on as it began"
-        )
+    differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
+    for name in differing:
+        conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
+        raise UserError(f"cannot resume {path}: {conflict}; with --resume alone it goes on as it began")
     return wanted
 
 
@@ -153,16 +137,16 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
     device = pick_device(config.device)
     precision = getattr(torch, pick_precision(config.precision, device))
     learnt, held_out = (images.to(device) for images in load_data(config.data, config.holdout, config.root))
-    plan, views = make_plan(config, len(learnt)), Views(view_recipe(config), config.seed)
+    plan, views = plan_of(config, len(learnt)), Views(view_recipe(config), config.seed)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(config.seed)
         method = build_method(config, learnt.channels).to(device)
-        _try_encoder(config, method, learnt)
-        trainer = Trainer(method, _optimizer(config, method), regularizer_of(config, method), device, precision)
+        try_encoder(config, method, learnt)
+        trainer = Trainer(method, optimizer_of(config, method), regularizer_of(config, method), device, precision)
         run = Run(path or _new_folder(config), config, method, 0, 0.0)
         if path is None:
             record = {"config": config.to_json(), "hash": config.hash, **provenance(device)}
-            write_atomically(run.path / "run.json", (json.dumps(record, indent=2) + "\n").encode())
+            write_json(run.path / "run.json", record)
         elif (path / "checkpoint.pt").exists():
             state = _load(run)
             trainer.restore(state)
@@ -174,7 +158,7 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
             save_checkpoint(run.path / "checkpoint.pt", state)
 
         log = Log(run.path, trainer.step)
-        monitors = _monitors(config, learnt, held_out)
+        monitors = monitors_of(config, learnt, held_out)
         centred = centre(views.recipe)
         title = f"{config.title} on {config.data}"
         with contextlib.closing(log), progress_bar(title, plan.steps, trainer.step, progress) as bar:
@@ -227,105 +211,12 @@ def load_config(path: str | Path) -> Config:
         raise UserError(f"{file} is damaged ({error})") from None
 
 
-def build_method(config: Config, channels: int) -> Method:
-    """A method takes from the config the options that it names."""
-    encoder = build_encoder(
-        config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
-    )
-    kind = METHODS[config.method]
-    options = {
-        name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if hasattr(config, name)
-    }
-    return kind(**{**options, "encoder": encoder, "features": features_of(encoder)})
-
-
-def regularizer_of(config: Config, method: Method) -> EnergyRegularizer | None:
-    if config.energy == 0:
-        return None
-    try:
-        return EnergyRegularizer(
-            method,
-            s=config.energy_s,
-            metric=config.energy_metric,
-            weight=config.energy,
-            half_space=config.energy_half_space,
-            where=config.energy_layers,
-        )
-    except ValueError as error:
-        raise UserError(f"--energy-layers: {error}") from None
-
-
-def view_recipe(config: Config) -> Recipe:
-    views = RECIPES[config.data]
-    if config.crop_min is None:
-        return views
-    crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
-    return dataclasses.replace(views, augmentations=tuple(crops))
-
-
-def make_plan(config: Config, images: int) -> Plan:
-    if config.batch > images:
-        raise UserError(f"--batch {config.batch} is more than the {images} training images of {config.data}")
-    return Plan(
-        images=images,
-        epochs=config.epochs,
-        batch=config.batch,
-        micro_batch=config.micro_batch or config.batch,
-        lr=scaled(config.lr, config.batch),
-        warmup_epochs=min(10, config.epochs // 10) if config.warmup is None else config.warmup,
-        seed=config.seed,
-        log_every=config.log_every,
-        save_every=config.save_every,
-    )
-
-
-def _optimizer(config: Config, method: Method) -> torch.optim.Optimizer:
-    return build_optimizer(
-        config.optimizer,
-        method.parameter_groups(),
-        weight_decay=config.weight_decay,
-        momentum=config.momentum,
-        trust=config.trust,
-    )
-
-
-def _monitors(config: Config, learnt: Images, held_out: Images) -> list[KnnMonitor]:
-    """None on the test set: it is for the final number alone."""
-    if config.knn_every == 0 or config.holdout == "test":
-        return []
-    source = SOURCES[config.data]
-    views = view_recipe(config)
-    return [KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature)]
-
-
-def _try_encoder(config: Config, method: Method, images: Images) -> None:
-    """Does the encoder take these images? Before anything is written."""
-    try:
-        extract(method.encoder, images.pixels[:2], centre(view_recipe(config)))
-    except RuntimeError as error:
-        shape = " × ".join(map(str, images.pixels.shape[1:]))
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"--encoder {config.encoder} does not take the {shape} images of {config.data} ({reason})"
-        ) from None
-
-
 def _new_folder(config: Config) -> Path:
-    """The folder asked for, which must be empty; or the next free name in runs/."""
-    if config.out is not None:
-        path = config.out
-        if path.is_dir() and any(path.iterdir()):
-            raise UserError(f"{path} is not empty: go on with --resume {path}, or choose another --out")
-        candidates = [path]
-    else:
-        stem = Path("runs") / f"{config.title}-{config.data}-{config.hash[:8]}"
-        candidates = [stem, *(stem.with_name(f"{stem.name}-{n}") for n in range(2, 10_000))]
-    for path in candidates:
-        try:
-            path.mkdir(parents=True, exist_ok=config.out is not None)
-            return path
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
-    raise UserError(f"{candidates[0]} cannot be made a folder: choose another --out")
+    """The folder asked for, which must be empty; or the next free one in runs/."""
+    if config.out is None:
+        return next_free_folder(Path("runs") / f"{config.title}-{config.data}-{config.hash[:8]}")
+    if config.out.is_dir() and not any(config.out.iterdir()):
+        return config.out
+    if config.out.exists():
+        raise UserError(f"{config.out} is not empty: go on with --resume {config.out}, or choose another --out")
+    return next_free_folder(config.out)

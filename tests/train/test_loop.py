@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from hypersphere.build import build_method
 from hypersphere.config import recipe
 from hypersphere.data import Images, load_data
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
 from hypersphere.regularize import EnergyRegularizer
-from hypersphere.run import pretrain
+from hypersphere.run import evaluate_on, pretrain
 from hypersphere.train import Log, Plan, Trainer, load_checkpoint, read_metrics, restore, save_checkpoint, train
 from hypersphere.views import RECIPES, Views
 
@@ -181,6 +182,18 @@ def test_pretrain_from_python(preset, tmp_path):
     saved = json.loads((run.path / "run.json").read_text())
     assert saved["hash"] == recipe(preset, "digits", epochs=1, hidden=32, projection=8).hash
     assert ("regularizer" in run.metrics[0]) == (preset == "byol-mhe")
+    assert list((run.path / "tensorboard").iterdir())
+
+
+def test_byol_mhe_learns(tmp_path):
+    """A few seconds without labels, and one label a class tells much more than before."""
+    run = pretrain("byol-mhe", "digits", epochs=15, knn_every=0, out=tmp_path / "run", device="cpu", progress=False)
+    torch.manual_seed(run.config.seed)
+    untrained = build_method(run.config, channels=1).encoder
+    before = evaluate_on(untrained, run.config, ("few-shot",), "validation")["1-shot"]["top1"]
+    after = run.evaluate(("few-shot", "knn"))
+    assert after["1-shot"]["top1"] > before + 15
+    assert after["knn"]["top1"] > 92
 
 
 def test_runs_get_folders_of_their_own(tmp_path, monkeypatch):

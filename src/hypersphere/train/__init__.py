@@ -1,6 +1,6 @@
 """Training: the loop, checkpoints, the log."""
 
-from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint, write_atomically
+from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint
 from hypersphere.train.log import Log, read_metrics
 from hypersphere.train.loop import Interrupted, Monitor, Plan, Trainer, train
 
@@ -15,5 +15,4 @@ __all__ = [
     "restore",
     "save_checkpoint",
     "train",
-    "write_atomically",
 ]

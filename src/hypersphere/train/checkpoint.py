@@ -1,8 +1,6 @@
 """Checkpoints: written whole or not at all, read without running any code in them."""
 
-import contextlib
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +8,7 @@ import torch
 from torch import nn
 
 from hypersphere.errors import UserError
-
-
-def write_atomically(path: Path, blob: bytes | memoryview) -> None:
-    """Replace `path` by `blob`, or leave it as it was: also at a full disk, a kill, or a loss of power."""
-    scratch = path.with_name(path.name + ".part")
-    try:
-        with open(scratch, "wb") as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
-        kept = "; the one before is untouched" if path.exists() else ""
-        raise UserError(f"could not write {path}: {error.strerror}{kept}") from None
+from hypersphere.files import write_atomically
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError
-from hypersphere.train.checkpoint import write_atomically
+from hypersphere.files import write_atomically
 
 
 class Log:

@@ -1,0 +1,100 @@
+"""What a config means: the pieces of a run."""
+
+import dataclasses
+import inspect
+
+import torch
+
+from hypersphere.config import Config
+from hypersphere.data import SOURCES, Images
+from hypersphere.errors import UserError
+from hypersphere.evaluate import KnnMonitor, centre, extract
+from hypersphere.methods import METHODS, Method
+from hypersphere.nn import build_encoder, features_of
+from hypersphere.optim import build_optimizer, scaled
+from hypersphere.regularize import EnergyRegularizer
+from hypersphere.train import Plan
+from hypersphere.views import RECIPES, Recipe
+
+
+def build_method(config: Config, channels: int) -> Method:
+    """A method takes from the config the options that it names."""
+    encoder = build_encoder(
+        config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
+    )
+    kind = METHODS[config.method]
+    options = {
+        name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if hasattr(config, name)
+    }
+    return kind(**{**options, "encoder": encoder, "features": features_of(encoder)})
+
+
+def regularizer_of(config: Config, method: Method) -> EnergyRegularizer | None:
+    if config.energy == 0:
+        return None
+    try:
+        return EnergyRegularizer(
+            method,
+            s=config.energy_s,
+            metric=config.energy_metric,
+            weight=config.energy,
+            half_space=config.energy_half_space,
+            where=config.energy_layers,
+        )
+    except ValueError as error:
+        raise UserError(f"--energy-layers: {error}") from None
+
+
+def view_recipe(config: Config) -> Recipe:
+    views = RECIPES[config.data]
+    if config.crop_min is None:
+        return views
+    crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
+    return dataclasses.replace(views, augmentations=tuple(crops))
+
+
+def plan_of(config: Config, images: int) -> Plan:
+    if config.batch > images:
+        raise UserError(f"--batch {config.batch} is more than the {images} training images of {config.data}")
+    return Plan(
+        images=images,
+        epochs=config.epochs,
+        batch=config.batch,
+        micro_batch=config.micro_batch or config.batch,
+        lr=scaled(config.lr, config.batch),
+        warmup_epochs=min(10, config.epochs // 10) if config.warmup is None else config.warmup,
+        seed=config.seed,
+        log_every=config.log_every,
+        save_every=config.save_every,
+    )
+
+
+def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
+    return build_optimizer(
+        config.optimizer,
+        method.parameter_groups(),
+        weight_decay=config.weight_decay,
+        momentum=config.momentum,
+        trust=config.trust,
+    )
+
+
+def monitors_of(config: Config, learnt: Images, held_out: Images) -> list[KnnMonitor]:
+    """None on the test set: it is for the final number alone."""
+    if config.knn_every == 0 or config.holdout == "test":
+        return []
+    source = SOURCES[config.data]
+    views = view_recipe(config)
+    return [KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature)]
+
+
+def try_encoder(config: Config, method: Method, images: Images) -> None:
+    """Does the encoder take these images? Before anything is written."""
+    try:
+        extract(method.encoder, images.pixels[:2], centre(view_recipe(config)))
+    except RuntimeError as error:
+        shape = " × ".join(map(str, images.pixels.shape[1:]))
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"--encoder {config.encoder} does not take the {shape} images of {config.data} ({reason})"
+        ) from None

@@ -1,0 +1,44 @@
+"""Files written whole or not at all, and folders that are new."""
+
+import contextlib
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hypersphere.errors import UserError
+
+
+def write_atomically(path: Path, blob: bytes | memoryview) -> None:
+    """Replace `path` by `blob`, or leave it as it was: also at a full disk, a kill, or a loss of power."""
+    scratch = path.with_name(path.name + ".part")
+    try:
+        with open(scratch, "wb") as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        kept = "; the one before is untouched" if path.exists() else ""
+        raise UserError(f"could not write {path}: {error.strerror}{kept}") from None
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def next_free_folder(path: Path) -> Path:
+    """Make the folder, or, where there is one, the first free of path-2, path-3 …"""
+    for n in itertools.count(1):
+        folder = path if n == 1 else path.with_name(f"{path.name}-{n}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"cannot make the folder {folder}: {error.strerror}") from None
+    raise AssertionError("unreachable")
