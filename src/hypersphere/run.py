@@ -58,9 +58,10 @@ class Run:
     def evaluations(self) -> dict[str, Any]:
         """What evaluation.json holds: results by held-out set and probe."""
         try:
-            return json.loads((self.path / "evaluation.json").read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
+            found = json.loads((self.path / "evaluation.json").read_text())
+        except (OSError, ValueError):
             return {}
+        return found if isinstance(found, dict) else {}
 
 
 def evaluate_on(
@@ -207,7 +208,7 @@ def load_config(path: str | Path) -> Config:
         raise UserError(f"{path} is not a run: it has no run.json")
     try:
         return Config.from_json(json.loads(file.read_text())["config"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is damaged ({error})") from None
 
 
@@ -217,6 +218,8 @@ def _new_folder(config: Config) -> Path:
         return next_free_folder(Path("runs") / f"{config.title}-{config.data}-{config.hash[:8]}")
     if config.out.is_dir() and not any(config.out.iterdir()):
         return config.out
+    if config.out.is_file():
+        raise UserError(f"--out {config.out} is a file: choose a folder")
     if config.out.exists():
         raise UserError(f"{config.out} is not empty: go on with --resume {config.out}, or choose another --out")
     return next_free_folder(config.out)

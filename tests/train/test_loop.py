@@ -242,6 +242,9 @@ def test_evaluations_are_kept_beside_each_other(tmp_path):
     kept = run.evaluations
     assert {"1-shot", "5-shot", "knn"} <= kept["validation"].keys()
     assert kept["test"]["knn"]["top1"] > 50
+    (run.path / "evaluation.json").write_text("[]")  # not ours: replaced
+    assert run.evaluations == {}
+    run.evaluate(("few-shot",))
     run.step += 1  # another state of the encoder: what was found before is not of it
     run.evaluate(("knn",))
     assert "1-shot" not in run.evaluations["validation"]
