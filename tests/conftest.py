@@ -5,6 +5,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on the CPU; read when they are defined
+
 
 @pytest.fixture(autouse=True)
 def _one_thread_and_a_seed():

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from hypersphere.commands import PretrainOptions
+from hypersphere.options import take_word
 from hypersphere.train import load_checkpoint, read_metrics
 
 COMMAND = [sys.executable, "-m", "hypersphere"]
@@ -112,8 +114,13 @@ def test_help_explains_every_option_with_its_default():
     assert found.returncode == 0
     from hypersphere.config import Config, recipe
 
-    for name in vars(recipe("byol-mhe", "digits")):
+    for name in {*vars(recipe("byol-mhe", "digits")), "resume"} - {"method"}:
         assert f"--{name.replace('_', '-')}" in found.stdout
+    assert "--method" not in found.stdout
+    assert "defaults depend on METHOD and --data: these are of byol-mhe on digits" in found.stdout
+    assert re.search(
+        r"--micro-batch .*BatchNorm, .*negatives and\s.*the uniformity loss see only these", found.stdout, re.DOTALL
+    )
     assert re.search(r"--energy FLOAT .*default: 10\.0", found.stdout)
     assert found.stdout.count("(default: ") == len(Config.__dataclass_fields__)
     assert "pretrain" in hypersphere("--help").stdout
@@ -123,8 +130,15 @@ def test_help_explains_every_option_with_its_default():
     ("words", "message"),
     [
         (["pretrain", "byol", *SMALL, "--epocsh", "3"], "--epocsh.*--epochs"),
+        (["pretrain", "--epoch", "2", "byol", "--data", "digits"], "unknown option --epoch: did you mean '--epochs'"),
+        (["pretrain", "--data", "digits", "--epochs", "0", "byol"], "--epochs must be at least 1, not 0"),
+        (["pretrain", "byol", "--micro-batch", "3"], "--micro-batch must be a divisor of --batch 1024, not 3"),
+        (["pretrain", "byol", "simclr"], "what is 'simclr'. One METHOD"),
+        (["pretrain", "byol", "--method", "simclr"], "without --method: hypersphere pretrain METHOD"),
+        (["pretrain", "byol", *SMALL, "--energy", "1", "--energy-layers", "target"], "layers of 'target' are frozen"),
+        (["pretrain", "byol", *SMALL, "--device", "gpu"], r"--device gpu cannot be used here: choose one of [^()]*$"),
         (["pretrain", "byol", *SMALL, "--epochs", "three"], "--epochs.*'three'"),
-        (["pretrain", "byol", "--data", "cifar10", "--root", "/no/such/folder"], "/no/such/folder does not exist"),
+        (["pretrain", "byol", "--data", "cifar10", "--root", "/proc/x"], "cannot make the folder /proc/x"),
         (["pretrain", "bylo", *SMALL], "unknown method 'bylo'.*byol"),
         (["pretrain", "byol", *SMALL, "--energy", "-1"], "--energy must be at least 0, not -1.0"),
         (["pretrain", "byol", *SMALL, "--encoder", "torchvision/resnet19"], "resnet19.*torchvision/resnet18"),
@@ -142,6 +156,7 @@ def test_help_explains_every_option_with_its_default():
         (["pretrain", "byol", "--resume"], "--resume needs a value"),
         (["evaluate", "/no/such/run"], "/no/such/run is not a run"),
         (["evaluate"], "which run"),
+        (["demo", "byol"], "what is 'byol'"),
         (["train"], "unknown command 'train'.*pretrain"),
     ],
 )
@@ -150,6 +165,48 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_pat
     assert re.search(message, one_line(found))
     assert len(found.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_a_terminal_knows_no_unicode(unbroken):
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    found = hypersphere("evaluate", "--probes", "few-shot", "--holdout", "test", unbroken, env=ascii_only)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "1-shot" in found.stdout
+    assert "'three'" in one_line(hypersphere("pretrain", "byol", "--epochs", "three", env=ascii_only))
+
+
+def test_ctrl_c_while_torch_loads_is_understood():
+    code = """if True:
+        import sys
+        from hypersphere.cli import main
+        assert "torch" not in sys.modules
+
+        class Impatient:
+            def find_spec(self, name, *_):
+                if name == "torch":
+                    raise KeyboardInterrupt
+
+        sys.meta_path.insert(0, Impatient())
+        sys.exit(main(["pretrain", "byol"]))"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stderr) == (130, "hypersphere: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "word", "rest"),
+    [
+        ("byol --epochs 3", "byol", "--epochs 3"),
+        ("--epochs 3 byol --energy -1", "byol", "--epochs 3 --energy -1"),
+        ("--energy-half-space byol", "byol", "--energy-half-space"),
+        ("--out=x --crop_min .5 byol", "byol", "--out=x --crop_min .5"),
+        ("--energy-layers a b --seed 1 byol", "byol", "--energy-layers a b --seed 1"),
+        ("--epochs --data digits", None, "--epochs --data digits"),
+    ],
+)
+def test_the_method_may_stand_anywhere(words, word, rest):
+    words = words.split()
+    assert take_word(words, PretrainOptions, "METHOD") == word
+    assert words == rest.split()
 
 
 def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_path):

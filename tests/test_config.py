@@ -1,7 +1,10 @@
 import dataclasses
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from hypersphere.config import DATA, PRESETS, Config, recipe
 from hypersphere.data import SOURCES
@@ -69,23 +72,32 @@ def test_every_name_in_a_recipe_exists():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"energy": -1.0}, "--energy must be at least 0, not -1.0"),
-        ({"uniformity": -0.1}, "--uniformity must be at least 0"),
-        ({"uniformity": 0.1, "method": "simclr"}, "--uniformity must be 0 with simclr"),
-        ({"epochs": 0}, "--epochs must be at least 1"),
-        ({"lr": float("nan")}, "--lr must be above 0, not nan"),
-        ({"tau": 1.5}, "--tau must be between 0 and 1"),
-        ({"micro_batch": 100}, "--micro-batch must be a divisor of --batch 1024"),
-        ({"crop_min": 0.0}, "--crop-min must be above 0"),
-        ({"warmup": 300}, "--warmup must be less than --epochs 300"),
-        ({"batch": 1}, "--batch must be at least 2"),
-        ({"seed": 2**32}, "--seed must be below"),
+        ({"energy": -1.0}, "`energy` must be at least 0, not -1.0"),
+        ({"uniformity": -0.1}, "`uniformity` must be at least 0"),
+        ({"uniformity": 0.1, "method": "simclr"}, "`uniformity` must be 0 with simclr"),
+        ({"epochs": 0}, "`epochs` must be at least 1"),
+        ({"lr": float("nan")}, "`lr` must be above 0, not nan"),
+        ({"tau": 1.5}, "`tau` must be between 0 and 1"),
+        ({"micro_batch": 100}, "`micro_batch` must be a divisor of `batch` 1024"),
+        ({"crop_min": 0.0}, "`crop_min` must be above 0"),
+        ({"warmup": 300}, "`warmup` must be less than `epochs` 300"),
+        ({"batch": 1}, "`batch` must be at least 2"),
+        ({"seed": 2**32}, "`seed` must be below"),
+        ({"data": "cifar1000"}, "`data` must be one of cifar10, cifar100, digits"),
         ({"epocs": 3}, "unknown option 'epocs': did you mean 'epochs'"),
     ],
 )
 def test_mistakes_are_named(options, message):
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
         Config().replace(**options)
+
+
+@pytest.mark.parametrize("wrong", [["digits"], Path("photos"), None, torch.zeros(3, 3)])
+def test_data_and_methods_are_names(wrong):
+    with pytest.raises(UserError, match=r"`data` must be a name \(cifar10, .*\), not of type \w+$"):
+        recipe("byol", wrong)
+    with pytest.raises(UserError, match=r"`method` must be a name \(byol, .*\), not of type \w+$"):
+        recipe(wrong, "digits")
 
 
 def test_every_option_is_explained():
@@ -103,10 +115,17 @@ def test_values_take_the_type_of_their_field():
     assert Config(energy=10).hash == Config(energy=10.0).hash
     assert Config(energy_layers="predictor").energy_layers == ("predictor",)
     assert Config(energy_layers=["predictor"]) == Config(energy_layers=("predictor",))
+    assert type(Config(epochs=np.int64(3)).epochs) is int
     assert Config(out="somewhere").out.name == "somewhere"
     for options, message in (
         ({"norm": "layer"}, "batch, group, none"),
-        ({"epochs": "3"}, "of type int"),
+        ({"epochs": "3"}, "`epochs` must be a whole number, not '3'"),
+        ({"epochs": True}, "a whole number, not True"),
+        ({"energy": "much"}, "a number, not 'much'"),
+        ({"energy": True}, "a number, not True"),
+        ({"energy_half_space": 1}, "True or False, not 1"),
+        ({"energy_layers": (3,)}, "`energy_layers` must be a name, not 3"),
+        ({"out": 3}, "`out` must be a path, not 3"),
         ({"precision": "int8"}, "bfloat16"),
     ):
         with pytest.raises(UserError, match=message):

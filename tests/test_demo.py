@@ -1,6 +1,10 @@
 import json
 
+import pytest
+
+import hypersphere.demo
 from hypersphere.demo import demo
+from hypersphere.train import Interrupted
 
 
 def test_the_demo_ends_with_a_table_and_says_where_it_is(tmp_path, capsys):
@@ -11,3 +15,12 @@ def test_the_demo_ends_with_a_table_and_says_where_it_is(tmp_path, capsys):
     saved = json.loads((folder / "demo.json").read_text())
     assert saved["results"].keys() == {"raw pixels", "random encoder", "BYOL", "BYOL + Uni", "BYOL-MHE"}
     assert demo(tmp_path / "demo", epochs=1).name == "demo-2"
+
+
+def test_an_interrupted_demo_is_run_again(tmp_path, monkeypatch):
+    def start(config):
+        raise Interrupted(3, 2)
+
+    monkeypatch.setattr(hypersphere.demo, "start", start)
+    with pytest.raises(Interrupted, match=r"^stopped: .*run the demo again$"):
+        demo(tmp_path / "demo", epochs=1)

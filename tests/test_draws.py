@@ -80,10 +80,10 @@ def test_the_linear_probe_sees_crops_in_no_order():
     recipe, sizes = RECIPES["digits"], []
 
     class Spy(Views):
-        def probing(self, images, sample, epoch):
+        def probing(self, pixels, sample, epoch, dtype):
             d = draw(recipe.probe, (8, 8), sample, seed=0, epoch=epoch, view=0, stream=PROBE)
             sizes.append((d.height * d.width).mean())
-            return super().probing(images, sample, epoch)
+            return super().probing(pixels, sample, epoch)
 
     linear(nn.Flatten(), train, test, Spy(recipe, 0), lambda p: evaluation_view(p, recipe), epochs=1)
     areas = torch.stack(sizes)

@@ -20,8 +20,9 @@ def test_the_run_example_runs(tmp_path, monkeypatch):
     )
     assert short != second
     names: dict = {}
-    exec("import hypersphere as hs\n" + short, names)
+    exec(short, names)
     assert names["run"].step == 8
+    assert names["features"].shape == (16, 128)
     assert (tmp_path / names["run"].path / "evaluation.json").exists()
 
 
@@ -29,4 +30,4 @@ def test_every_public_name_is_in_the_readme():
     import hypersphere as hs
 
     for name in hs.__all__:
-        assert f"hs.{name}" in README or name in ("Run", "load_run"), name
+        assert f"hs.{name}" in README or name == "Run", name

@@ -57,13 +57,63 @@ def test_where(where, names):
     assert EnergyRegularizer(network(), where=where).per_layer().keys() == names
 
 
+def test_where_may_be_modules():
+    model = network()
+    assert EnergyRegularizer(model, where=model["projector"]).per_layer().keys() == {"projector.0", "projector.2"}
+    two = EnergyRegularizer(model, where=iter([model["projector"][2], "predictor"]))
+    assert two.per_layer().keys() == {"projector.2", "predictor"}
+    with pytest.raises(ValueError, match=r"no Linear or Conv layer .* in the Linear given; .*: encoder, projector"):
+        EnergyRegularizer(model, where=nn.Linear(3, 3))
+
+
+class Wrapper(nn.Module):
+    """As DistributedDataParallel holds a model."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.module = model
+
+
+@pytest.mark.parametrize(
+    "wrap", [torch.compile, Wrapper, lambda m: torch.compile(Wrapper(m)), lambda m: Wrapper(torch.compile(m))]
+)
+def test_names_are_those_inside_a_wrapper(wrap):
+    model = network()
+    for where in ("projector", "pro*", "*.2"):
+        wanted = EnergyRegularizer(model, where=where)
+        found = EnergyRegularizer(wrap(model), where=where)
+        assert [layer for _, layer in found._layers] == [layer for _, layer in wanted._layers]
+    with pytest.raises(ValueError, match="parts with such layers are: encoder, projector, predictor"):
+        EnergyRegularizer(wrap(model), where="target")
+
+
 def test_nothing_to_regularize_is_an_error():
     with pytest.raises(ValueError, match=r"'projektor'.*encoder, projector, predictor"):
         EnergyRegularizer(network(), where="projektor")
+    with pytest.raises(ValueError, match=r"'projektor'"):
+        EnergyRegularizer(network(), where=["projector", "projektor"])
     with pytest.raises(ValueError, match="no Linear or Conv layer"):
         EnergyRegularizer(nn.Sequential(nn.ReLU()))
     with pytest.raises(ValueError, match="weight"):
         EnergyRegularizer(network(), weight=-1.0)
+    with pytest.raises(ValueError, match="where is empty"):
+        EnergyRegularizer(network(), where=[])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"where": 3}, "where must be names, patterns, modules or a function .*, not 3"),
+        ({"where": ["projector", None]}, "where must be .*, not None"),
+        ({"where": nn.Linear}, "where must be .*Linear"),
+        ({"s": "2"}, "s must be a number, not a str"),
+        ({"weight": None}, "weight must be a number, not a NoneType"),
+        ({"model": "projector"}, "model must be a torch.nn.Module, not a str"),
+    ],
+)
+def test_wrong_types_are_named(options, message):
+    with pytest.raises(TypeError, match=message):
+        EnergyRegularizer(**{"model": network(), **options})
 
 
 @pytest.mark.parametrize(
@@ -133,17 +183,36 @@ def test_parametrized_weights_are_read_as_they_act():
     assert layer.parametrizations.weight.original.grad is not None
 
 
-def test_tied_weights_count_once_and_frozen_ones_without_gradient():
+def test_tied_weights_count_once_and_those_frozen_later_without_gradient():
     a, b, c = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
     b.weight = a.weight
-    c.requires_grad_(False)
     regularizer = EnergyRegularizer(nn.Sequential(a, b, c))
+    c.requires_grad_(False)
     energy = regularizer()
     torch.testing.assert_close(energy, sum(hs.hyperspherical_energy(layer.weight) for layer in (a, c)))
     energy.backward()
     assert c.weight.grad is None
     wanted = torch.autograd.grad(hs.hyperspherical_energy(a.weight), a.weight)[0]
     torch.testing.assert_close(a.weight.grad, wanted)
+
+
+@pytest.mark.parametrize("parametrized", [False, True])
+def test_layers_frozen_before_are_left_out(parametrized):
+    model = network()
+    model["target"] = copy.deepcopy(model["projector"]).requires_grad_(False)
+    if parametrized:
+        parametrizations.orthogonal(model["target"][0])
+        model["target"].requires_grad_(False)
+    for where in (None, "*", ["projector", "*.0"]):
+        with torch.no_grad():
+            names = EnergyRegularizer(model, where=where).per_layer().keys()
+        assert "projector.0" in names
+        assert not any(name.startswith("target") for name in names)
+    for where in ("target", ["projector", "target"], model["target"], lambda name, module: name.startswith("target")):
+        with pytest.raises(ValueError, match=r"all Linear and Conv layers of .* are frozen"):
+            EnergyRegularizer(model, where=where)
+    with pytest.raises(ValueError, match=r"'projektor'.*: encoder, projector, predictor$"):
+        EnergyRegularizer(model, where="projektor")
 
 
 def test_lowers_the_energy_of_a_model_trained_with_it():

@@ -7,17 +7,21 @@ regularizer = hs.EnergyRegularizer(model, weight=1.0)        # neurons spread ov
 run = hs.pretrain("byol-mhe", data="digits"); run.encoder    # an encoder without labels
 """
 
-from hypersphere.regularize import EnergyRegularizer
-from hypersphere.run import Run, load_run, pretrain
-from hypersphere.sphere import (
-    alignment,
-    byol_loss,
-    effective_rank,
-    hyperspherical_energy,
-    info_nce,
-    nt_xent,
-    uniformity,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hypersphere.regularize import EnergyRegularizer
+    from hypersphere.run import Run, load_run, pretrain
+    from hypersphere.sphere import (
+        alignment,
+        byol_loss,
+        effective_rank,
+        hyperspherical_energy,
+        info_nce,
+        nt_xent,
+        uniformity,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,3 +37,17 @@ __all__ = [
     "pretrain",
     "uniformity",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
+    for part in ("sphere", "regularize", "run") if name in __all__ else ():
+        module = import_module(f"hypersphere.{part}")
+        if hasattr(module, name):
+            globals()[name] = getattr(module, name)
+            return globals()[name]
+    raise AttributeError(f"module 'hypersphere' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,20 +1,22 @@
 """What a config means: the pieces of a run."""
 
+import copy
 import dataclasses
 import inspect
 
 import torch
 
 from hypersphere.config import Config
-from hypersphere.data import SOURCES, Images
+from hypersphere.data import SOURCES, Images, balanced
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, centre, extract
-from hypersphere.methods import METHODS, Method
+from hypersphere.machine import Execution
+from hypersphere.methods import METHODS, Batch, Method
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer
-from hypersphere.train import Plan
-from hypersphere.views import RECIPES, Recipe
+from hypersphere.train import Plan, Trainer
+from hypersphere.views import RECIPES, Recipe, Views
 
 
 def build_method(config: Config, channels: int) -> Method:
@@ -42,7 +44,7 @@ def regularizer_of(config: Config, method: Method) -> EnergyRegularizer | None:
             where=config.energy_layers,
         )
     except ValueError as error:
-        raise UserError(f"--energy-layers: {error}") from None
+        raise UserError(f"`energy_layers`: {error}") from None
 
 
 def view_recipe(config: Config) -> Recipe:
@@ -55,7 +57,7 @@ def view_recipe(config: Config) -> Recipe:
 
 def plan_of(config: Config, images: int) -> Plan:
     if config.batch > images:
-        raise UserError(f"--batch {config.batch} is more than the {images} training images of {config.data}")
+        raise UserError(f"`batch` {config.batch} is more than the {images} training images of {config.data}")
     return Plan(
         images=images,
         epochs=config.epochs,
@@ -79,13 +81,46 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
     )
 
 
-def monitors_of(config: Config, learnt: Images, held_out: Images) -> list[KnnMonitor]:
-    """None on the test set: it is for the final number alone."""
-    if config.knn_every == 0 or config.holdout == "test":
+def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
+    return Trainer(
+        method,
+        optimizer_of(config, method),
+        regularizer_of(config, method),
+        how.device,
+        how.precision,
+        capture=how.graph,
+        compile=how.compile,
+    )
+
+
+def rehearse_update(config: Config, method: Method, how: Execution, images: Images) -> None:
+    """Compile the kernels of an update, going through one with few images and copies of the networks."""
+    from hypersphere.kernels.rehearsal import rehearse
+
+    twin = trainer_of(config, copy.deepcopy(method), how)
+    views, zero = Views(view_recipe(config), config.seed), torch.zeros((), device=how.device)
+    sample = torch.arange(min(16, len(images)), device=how.device)
+
+    def update() -> None:
+        made = views.training(images.pixels, sample, 0, twin.input_type)
+        twin.update([Batch(made, sample, images.labels[sample])], zero, zero)
+
+    with torch.backends.cudnn.flags(benchmark=False):
+        rehearse(update, how.device)
+
+
+def monitors_of(config: Config, learnt: Images, held_out: Images, precision: torch.dtype) -> list[KnnMonitor]:
+    """k-NN of the validation images; those too where a run learns from them: the test set is for the final number."""
+    if config.knn_every == 0:
         return []
     source = SOURCES[config.data]
+    if config.holdout == "test":
+        rest, some = (
+            part.to(learnt.labels.device) for part in balanced(learnt.labels.cpu(), source.validation_per_class)
+        )
+        learnt, held_out = learnt[rest], learnt[some]
     views = view_recipe(config)
-    return [KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature)]
+    return [KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature, precision)]
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:
@@ -96,5 +131,5 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
         shape = " × ".join(map(str, images.pixels.shape[1:]))
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"--encoder {config.encoder} does not take the {shape} images of {config.data} ({reason})"
+            f"`encoder` {config.encoder} does not take the {shape} images of {config.data} ({reason})"
         ) from None

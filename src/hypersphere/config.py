@@ -4,14 +4,18 @@ import dataclasses
 import hashlib
 import json
 import math
+import numbers
+import os
+import reprlib
 import types
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, similar
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Switch = Literal["auto", "on", "off"]
 RECIPE_VERSION = 1  # raised whenever a default below changes what a run computes
 
 
@@ -28,7 +32,7 @@ class Config:
     data: str = "cifar10"
     # Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set.
     holdout: Literal["validation", "test"] = "validation"
-    # Folder of the data files (None: $HYPERSPHERE_DATA, or a cache folder).
+    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
     root: Path | None = _unhashed(None)
     # Least share of the image's area that a random crop keeps (None: the data set's recipe).
     crop_min: float | None = None
@@ -71,7 +75,8 @@ class Config:
     epochs: int = 300
     # Images per update.
     batch: int = 1024
-    # Images computed at once, gradients added up until `batch` (None: all).
+    # Images computed at once, their gradients added up to those of a batch (None: the batch). BatchNorm, SimCLR's
+    # negatives and the uniformity loss see only these.
     micro_batch: int | None = None
     # Optimizer.
     optimizer: Literal["lars", "sgd", "adamw"] = "lars"
@@ -92,6 +97,14 @@ class Config:
 
     # auto: the GPU if there is one; or cpu, cuda, cuda:1, mps.
     device: str = _unhashed("auto")
+    # Fused Triton kernels; auto: on a GPU where Triton is installed. Off: the reference operations.
+    kernels: Switch = _unhashed("auto")
+    # Record an update as a CUDA graph and replay it; auto: on a GPU, but for float16.
+    graph: Switch = _unhashed("auto")
+    # torch.compile the method: a minute at the start; for encoders without kernels of ours. auto: off.
+    compile: Switch = _unhashed("auto")
+    # Memory layout of images; auto: channels_last on a GPU.
+    layout: Literal["auto", "channels_last", "contiguous"] = _unhashed("auto")
     # Folder of the run (None: a new one in runs/).
     out: Path | None = _unhashed(None)
     # Updates between checkpoints; one is also written at the end and on Ctrl-C.
@@ -104,6 +117,7 @@ class Config:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Config).items():
             object.__setattr__(self, name, _fitting(name, kind, getattr(self, name)))
+        self._check("data", self.data in DATA, f"one of {', '.join(DATA)}")
         for name in ("epochs", "hidden", "projection", "save_every", "log_every"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("uniformity", "energy", "energy_s", "weight_decay", "knn_every", "seed"):
@@ -116,23 +130,23 @@ class Config:
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 2, "at least 2")
         self._check("seed", self.seed < 2**32, "below 2³²")
         self._check(
-            "warmup", self.warmup is None or 0 <= self.warmup < self.epochs, f"less than --epochs {self.epochs}"
+            "warmup", self.warmup is None or 0 <= self.warmup < self.epochs, f"less than `epochs` {self.epochs}"
         )
         self._check("crop_min", self.crop_min is None or 0 < self.crop_min <= 1, "above 0 and at most 1")
         divides = self.micro_batch is None or self.batch % self.micro_batch == 0
-        self._check("micro_batch", divides, f"a divisor of --batch {self.batch}")
+        self._check("micro_batch", divides, f"a divisor of `batch` {self.batch}")
         self._check("uniformity", self.method == "byol" or self.uniformity == 0, f"0 with {self.method}")
         self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
 
     def _check(self, name: str, right: bool, wanted: str) -> None:
         value = getattr(self, name)
         if not right or (isinstance(value, float) and not math.isfinite(value)):
-            raise UserError(f"--{name.replace('_', '-')} must be {wanted}, not {value}")
+            raise UserError(f"`{name}` must be {wanted}, not {value}")
 
     def replace(self, **options: Any) -> "Config":
         for name in options:
             if name not in _FIELDS:
-                raise UserError(f"unknown option {name!r}{_similar(name, _FIELDS)}")
+                raise UserError(f"unknown option {name!r}{similar(name, _FIELDS)}")
         return dataclasses.replace(self, **options)
 
     def to_json(self) -> dict[str, Any]:
@@ -168,26 +182,27 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
         kind = next(k for k in get_args(kind) if k is not type(None))
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise UserError(f"--{name.replace('_', '-')} must be one of {', '.join(get_args(kind))}, not {value!r}")
+            raise UserError(f"`{name}` must be one of {', '.join(get_args(kind))}, not {reprlib.repr(value)}")
         return value
     if get_origin(kind) is tuple:
-        return (value,) if isinstance(value, str) else tuple(value)
-    if kind in (float, Path):
-        return kind(value)
-    if not isinstance(value, kind):
-        raise UserError(f"--{name.replace('_', '-')} must be of type {kind.__name__}, not {value!r}")
-    return value
+        values = value if isinstance(value, list | tuple) else (value,)
+        return tuple(_fitting(name, get_args(kind)[0], part) for part in values)
+    accepted, wanted = _ACCEPTED[kind]
+    if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool):
+        raise UserError(f"`{name}` must be {wanted}, not {reprlib.repr(value)}")
+    return kind(value)
 
 
+# type of a field → what may be given for it, and what it is called
+_ACCEPTED: dict[type, tuple[Any, str]] = {
+    bool: (bool, "True or False"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "a name"),
+    Path: (str | os.PathLike, "a path"),
+}
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _HASHED = [name for name, f in _FIELDS.items() if f.metadata.get("hashed", True)]
-
-
-def _similar(name: str, names: Any) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f": did you mean {close[0]!r}?" if close else ""
 
 
 # method → what it changes
@@ -217,13 +232,19 @@ DATA: dict[str, dict[str, Any]] = {
 
 
 def preset(method: str) -> dict[str, Any]:
-    if method not in PRESETS:
-        raise UserError(f"unknown method {method!r}{_similar(method, PRESETS)} (there are {', '.join(PRESETS)})")
-    return PRESETS[method]
+    return _named("method", method, PRESETS)
 
 
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
-    if data not in DATA:
-        raise UserError(f"unknown data {data!r}{_similar(data, DATA)} (there are {', '.join(DATA)})")
-    return Config().replace(**{"data": data, **DATA[data], **preset(method), **options})
+    of_data = _named("data", data, DATA)
+    return Config().replace(**{"data": data, **of_data, **preset(method), **options})
+
+
+def _named(option: str, name: Any, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    there = ", ".join(table)
+    if not isinstance(name, str):
+        raise UserError(f"`{option}` must be a name ({there}), not of type {type(name).__name__}")
+    if name not in table:
+        raise UserError(f"unknown {option} {name!r}{similar(name, table)} (there are {there})")
+    return table[name]

@@ -18,6 +18,7 @@ LEGEND = """\
              (mean over 50 draws of them ± its 95 % interval)
 20-NN        by the vote of the 20 nearest training images
 linear       by a linear classifier on the features, with all labels
+             (linear-cached: logistic regression on stored features)
 uniformity   how evenly the features spread over the sphere:
              0 is all in one point, lower is more even
 The encoders themselves were trained without any label."""
@@ -28,26 +29,24 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None
     """Pretrain BYOL, BYOL + Uni and BYOL-MHE on digits, evaluate, print a table; returns where it was written."""
     options = {"holdout": "test", "seed": seed, **({} if epochs is None else {"epochs": epochs})}
     base = recipe("byol", "digits", **options)
+    folder = next_free_folder(out)
     torch.manual_seed(seed)
     untrained = build_method(base, channels=1).encoder
     rows: dict[str, Evaluation] = {
         "raw pixels": evaluate_on(nn.Flatten(), base, PROBES, "test"),
         "random encoder": evaluate_on(untrained, base, PROBES, "test"),
     }
-    folder = next_free_folder(out)
     seconds: dict[str, float] = {}
     for preset, name in NAMES.items():
-        run = start(recipe(preset, "digits", out=folder / preset, **options))
+        try:
+            run = start(recipe(preset, "digits", out=folder / preset, **options))
+        except KeyboardInterrupt as stop:
+            stop.args = ("stopped: to start over, run the demo again",)
+            raise
         rows[name] = run.evaluate(PROBES)
         seconds[name] = run.seconds
-    record = {
-        "seed": seed,
-        "epochs": base.epochs,
-        **provenance(pick_device("auto")),
-        "seconds": seconds,
-        "results": rows,
-    }
-    write_json(folder / "demo.json", record)
+    about = {"seed": seed, "epochs": base.epochs, **provenance(pick_device("auto"))}
+    write_json(folder / "demo.json", {**about, "seconds": seconds, "results": rows})
     _print(rows, seconds)
     print(f"\nRuns, metrics and this table: {folder.resolve()}")
     return folder

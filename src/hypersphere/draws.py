@@ -32,11 +32,13 @@ def _multiply(word: Tensor, by: int) -> tuple[Tensor, Tensor]:
     return (product >> 32) & _WORD, product & _WORD
 
 
-def uniforms(count: int, sample: Tensor, *, seed: int, epoch: int = 0, view: int = 0, stream: int = VIEWS) -> Tensor:
+def uniforms(
+    count: int, sample: Tensor, *, seed: int, epoch: int | Tensor = 0, view: int = 0, stream: int = VIEWS
+) -> Tensor:
     """`count` numbers in [0, 1), multiples of 2⁻²⁴, for each sample: B × count, float32."""
     blocks = torch.arange(-(-count // 4), device=sample.device)
-    fixed = (torch.full_like(blocks, epoch), torch.full_like(blocks, view))
-    words = philox((sample.long()[:, None], *fixed, blocks), (seed & _WORD, stream))
+    zero = torch.zeros_like(blocks)
+    words = philox((sample.long()[:, None], zero + epoch, zero + view, blocks), (seed & _WORD, stream))
     return (torch.stack(words, dim=-1).flatten(1)[:, :count] >> 8).float() * 2.0**-24
 
 

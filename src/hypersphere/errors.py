@@ -1,5 +1,16 @@
-"""A user's mistake, or the world's: told in one line, without a traceback at the command line."""
+"""A user's mistake, or the world's: told in one line, without a traceback at the command line.
+
+Messages name options as Python does, in backticks (`micro_batch`); the command line shows them as its own.
+"""
+
+import difflib
+from collections.abc import Iterable
 
 
 class UserError(ValueError):
     pass
+
+
+def similar(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f": did you mean {close[0]!r}?" if close else ""

@@ -1,13 +1,19 @@
-"""Files written whole or not at all, and folders that are new."""
+"""Files written whole or not at all, and folders that are new, or one process's own."""
 
 import contextlib
 import itertools
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this platform
+    fcntl = None  # type: ignore[assignment]
 
 
 def write_atomically(path: Path, blob: bytes | memoryview) -> None:
@@ -42,3 +48,22 @@ def next_free_folder(path: Path) -> Path:
         except OSError as error:
             raise UserError(f"cannot make the folder {folder}: {error.strerror}") from None
     raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def own(folder: Path) -> Iterator[None]:
+    """Keep other processes out of the folder. However this one ends, the kernel lets go."""
+    file = folder / ".lock"
+    try:
+        handle = open(file, "a")  # noqa: SIM115
+    except OSError as error:
+        raise UserError(f"could not write {file}: {error.strerror}") from None
+    with handle:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"{folder} is in use by another process: let it end, or stop it first") from None
+            except OSError:  # a file system without locks
+                pass
+        yield

@@ -1,25 +1,32 @@
 """Where a run happens: device, precision, versions."""
 
+import contextlib
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
-from hypersphere.config import Precision
+from hypersphere.config import Config, Precision, Switch
 from hypersphere.errors import UserError
+from hypersphere.kernels import HAS_TRITON, references_alone
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str | torch.device) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device {name} cannot be used here ({str(error).splitlines()[0]})") from None
+        reason = f" ({str(error).splitlines()[0].split('. ')[0]})" if str(name).startswith("cuda") else ""
+        there = ["auto", "cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
+        there += ["mps"] * torch.backends.mps.is_available()
+        raise UserError(f"`device` {name} cannot be used here{reason}: choose one of {', '.join(there)}") from None
     return device
 
 
@@ -28,6 +35,62 @@ def pick_precision(name: Precision, device: torch.device) -> Precision:
         return name
     fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if fast else "float32"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run computes: what its config leaves to the machine, decided. None of it changes what is computed."""
+
+    device: torch.device
+    precision: torch.dtype
+    layout: torch.memory_format
+    kernels: bool
+    graph: bool
+    compile: bool
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Inside, kernels are on or off, and cuDNN chooses its algorithms by trying them."""
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = self.device.type == "cuda"
+        try:
+            with contextlib.nullcontext() if self.kernels else references_alone():
+                yield
+        finally:
+            torch.backends.cudnn.benchmark = before
+
+
+def execution_of(config: Config) -> Execution:
+    device = pick_device(config.device)
+    precision = pick_precision(config.precision, device)
+    on_gpu = device.type == "cuda"
+    return Execution(
+        device=device,
+        precision=getattr(torch, precision),
+        layout=_layout(config.layout, on_gpu),
+        kernels=_switch("kernels", config.kernels, on_gpu and HAS_TRITON, "a CUDA GPU and the package triton"),
+        graph=_switch("graph", config.graph, on_gpu and precision != "float16", "a CUDA GPU, and not float16"),
+        compile=config.compile == "on",
+    )
+
+
+def evaluation_of(config: Config, device: torch.device) -> Execution:
+    """How a run's encoder is measured on this device, which need not be the one it was trained on."""
+    precision = config.precision if device.type == "cuda" else "float32"
+    kernels = "off" if config.kernels == "off" else "auto"
+    return execution_of(config.replace(device=str(device), precision=precision, kernels=kernels, graph="off"))
+
+
+def _switch(name: str, wanted: Switch, possible: bool, needs: str) -> bool:
+    if wanted == "on" and not possible:
+        raise UserError(f"`{name}` on needs {needs}")
+    return possible and wanted != "off"
+
+
+def _layout(wanted: str, on_gpu: bool) -> torch.memory_format:
+    if wanted == "auto":
+        wanted = "channels_last" if on_gpu else "contiguous"
+    return torch.channels_last if wanted == "channels_last" else torch.contiguous_format
 
 
 def provenance(device: torch.device) -> dict[str, str]:

@@ -9,6 +9,11 @@ from typing import Any
 PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
 
 
+def tell(message: str) -> None:
+    """One line, on standard error."""
+    print(f"hypersphere: {message}", file=sys.stderr, flush=True)
+
+
 class Progress:
     """Told how far a task is; shows nothing."""
 

@@ -1,17 +1,21 @@
 """Which weights get a hyperspherical energy, and their sum (eq:mhe_reg)."""
 
-from collections.abc import Callable, Iterable, Iterator
+import reprlib
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from math import isfinite
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.parametrize import is_parametrized
 
-from hypersphere.sphere.measures import Metric, check_energy, hyperspherical_energy
+from hypersphere.sphere.measures import Metric, check_energy, mean_energies
 
-Where = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
+Choice = Callable[[str, nn.Module], bool]
+Where = str | nn.Module | Iterable[str | nn.Module] | Choice | None
 
 
 class EnergyRegularizer(nn.Module):
@@ -22,9 +26,13 @@ class EnergyRegularizer(nn.Module):
 
     The neurons of a Linear layer are the rows of its weight, those of a convolution its flattened filters; biases and
     norms are none. A grouped convolution counts pairs within its groups; a depthwise one has no pairs and is skipped.
-    `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), or a function of the
-    name and the module. The choice is made once; the weights are read at each call, so parametrized weights are the
-    effective ones. A weight shared by several layers counts once, a frozen one counts without gradient.
+    `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, several of
+    these, or a function of the name and the module. Names are those of the model inside torch.compile or
+    DistributedDataParallel.
+
+    Layers are chosen once, here, among those whose weight is trainable (`requires_grad`) now: a frozen network, such as
+    BYOL's target, is left out. The weights are read at each call, so parametrized weights are the effective ones. A
+    weight shared by several layers counts once; one that is frozen later still counts, without gradient.
 
     It registers nothing: attached to the model it watches, it adds no parameter and no entry to the state_dict.
     """
@@ -39,25 +47,31 @@ class EnergyRegularizer(nn.Module):
         where: Where = None,
     ) -> None:
         super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
+        for name, value in (("s", s), ("weight", weight)):
+            if not isinstance(value, Real | Tensor):
+                raise TypeError(f"{name} must be a number, not a {type(value).__name__}")
         check_energy(s, metric)
         if not (weight >= 0 and isfinite(weight)):
             raise ValueError(f"the energy's weight must be finite and at least 0, not {weight}")
         self.s, self.metric, self.weight, self.half_space = s, metric, weight, half_space
-        self._layers = list(_choose(model, where))
-        if not self._layers:
-            raise ValueError(f"no Linear or Conv layer with two neurons or more matches where={where!r}")
+        self._layers = _choose(model, where)
 
     def per_layer(self) -> dict[str, Tensor]:
         """The mean pair energy of each layer, by its name in the model; differentiable."""
-        return {name: self._energy(layer) for name, layer in self._layers}
+        return dict(zip([name for name, _ in self._layers], self._energies(), strict=True))
 
     def forward(self) -> Tensor:
-        return self.weight * torch.stack(list(self.per_layer().values())).sum()
+        return self.weight * self._energies().sum()
 
-    def _energy(self, layer: nn.Module) -> Tensor:
-        groups = neurons(layer)
-        energies = [hyperspherical_energy(w, self.s, self.metric, self.half_space) for w in groups]
-        return torch.stack(energies).mean()
+    def _energies(self) -> Tensor:
+        groups = [_groups(layer) for _, layer in self._layers]
+        energies = mean_energies([w for group in groups for w in group], self.s, self.metric, self.half_space)
+        counts = [len(group) for group in groups]
+        if len(energies) == len(groups):
+            return energies
+        return torch.stack([energy.mean() for energy in energies.split(counts)])
 
     def extra_repr(self) -> str:
         return f"{len(self._layers)} layers, s={self.s}, metric={self.metric}, weight={self.weight}"
@@ -73,40 +87,79 @@ def neurons(layer: nn.Module) -> Tensor:
     return weight.unflatten(0, (layer.groups, -1)).flatten(2)
 
 
-def _choose(model: nn.Module, where: Where) -> Iterator[tuple[str, nn.Module]]:
-    wanted = _predicate(model, where)
-    seen = set()
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | _ConvNd) and wanted(name, module) and _neurons_per_group(module) > 1:
-            key = _identity(module)
-            if key not in seen:
-                seen.add(key)
-                yield name, module
+def _groups(layer: nn.Module) -> tuple[Tensor, ...]:
+    """The neurons of each group, where possible as they lie in memory: pairs do not mind the order of weights."""
+    if isinstance(layer, _ConvTransposeNd):
+        return neurons(layer).unbind()
+    weight: Tensor = layer.weight  # type: ignore[assignment]
+    groups = layer.groups if isinstance(layer, _ConvNd) else 1
+    return (weight,) if groups == 1 else weight.unflatten(0, (groups, -1)).unbind()
+
+
+def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
+    """The trainable layers that match, tied ones once; every part of `where` has to match one."""
+    layers = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | _ConvNd) and _neurons_per_group(module) > 1
+    ]
+    wanted: set[nn.Module] = set()
+    for told, choice in _choices(where):
+        matching = [(name, module) for name, module in layers if choice(name, module)]
+        trainable = {module for _, module in matching if _trainable(module)}
+        if matching and not trainable:
+            raise ValueError(f"all Linear and Conv layers of {told} are frozen: there is nothing to regularize")
+        if not matching:
+            parts = dict.fromkeys(_plain(name).split(".")[0] for name, module in layers if _trainable(module))
+            there = f"; its parts with such layers are: {', '.join(parts)}" if parts else ""
+            raise ValueError(f"the model has no Linear or Conv layer with two neurons or more in {told}{there}")
+        wanted |= trainable
+    chosen: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
+    for name, module in layers:
+        if module in wanted:
+            chosen.setdefault(tuple(map(id, _stored(module))), (name, module))
+    return list(chosen.values())
 
 
 def _neurons_per_group(layer: nn.Linear | _ConvNd) -> int:
     return layer.out_channels // layer.groups if isinstance(layer, _ConvNd) else layer.out_features
 
 
-def _identity(module: nn.Module) -> tuple[int, ...]:
-    """The stored parameters behind `module.weight`: the same for tied layers."""
+def _stored(module: nn.Module) -> list[Tensor]:
+    """The parameters behind `module.weight`: the same for tied layers."""
     if is_parametrized(module, "weight"):
-        return tuple(id(p) for p in module.parametrizations["weight"].parameters())  # type: ignore[index,union-attr]
-    return (id(module.weight),)
+        return list(module.parametrizations["weight"].parameters())  # type: ignore[index,union-attr]
+    return [module.weight]  # type: ignore[list-item]
 
 
-def _predicate(model: nn.Module, where: Where) -> Callable[[str, nn.Module], bool]:
+def _trainable(layer: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in _stored(layer))
+
+
+def _choices(where: Where) -> list[tuple[str, Choice]]:
+    """Each part of `where` in words, and as a function of a layer's name and module."""
     if where is None:
-        return lambda name, module: True
-    if callable(where):
-        return where
-    patterns = [where] if isinstance(where, str) else list(where)
-    names = [name for name, _ in model.named_modules()]
-    for pattern in patterns:
-        if not any(_matches(name, pattern) for name in names):
-            near = ", ".join(name for name, _ in model.named_children())
-            raise ValueError(f"nothing in the model is named {pattern!r}; its parts are: {near}")
-    return lambda name, module: any(_matches(name, pattern) for pattern in patterns)
+        return [("it", lambda name, module: True)]
+    if callable(where) and not isinstance(where, nn.Module | type):
+        return [("what where() chooses", where)]
+    parts = list(where) if isinstance(where, Iterable) and not isinstance(where, str | nn.Module) else [where]
+    if not parts:
+        raise ValueError("where is empty: name a sub-network, or leave it out for the whole model")
+    return [_choice(part) for part in parts]
+
+
+def _choice(part: Any) -> tuple[str, Choice]:
+    if isinstance(part, str):
+        return repr(part), lambda name, module: _matches(name, part) or _matches(_plain(name), part)
+    if isinstance(part, nn.Module):
+        inside = set(part.modules())
+        return f"the {type(part).__name__} given", lambda name, module: module in inside
+    raise TypeError(f"where must be names, patterns, modules or a function of (name, module), not {reprlib.repr(part)}")
+
+
+def _plain(name: str) -> str:
+    """The name without what wrappers add: torch.compile `_orig_mod`, DistributedDataParallel `module` in front."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod").removeprefix("module.")
 
 
 def _matches(name: str, pattern: str) -> bool:

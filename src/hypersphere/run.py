@@ -2,24 +2,36 @@
 
 import contextlib
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from hypersphere.build import build_method, monitors_of, optimizer_of, plan_of, regularizer_of, try_encoder, view_recipe
+from hypersphere.build import build_method, monitors_of, plan_of, rehearse_update, trainer_of, try_encoder, view_recipe
 from hypersphere.config import PRESETS, Config, preset, recipe
-from hypersphere.data import SOURCES, Holdout, load_data
+from hypersphere.data import SOURCES, Holdout, Images, load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import PROBES, Evaluation, centre, evaluate_encoder, extract
-from hypersphere.files import next_free_folder, write_json
-from hypersphere.machine import pick_device, pick_precision, provenance
+from hypersphere.files import next_free_folder, own, write_json
+from hypersphere.machine import evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method
 from hypersphere.progress import progress_bar
-from hypersphere.train import Interrupted, Log, Trainer, load_checkpoint, read_metrics, restore, save_checkpoint, train
+from hypersphere.train import (
+    Interrupted,
+    Log,
+    Plan,
+    Trainer,
+    load_checkpoint,
+    read_metrics,
+    restore,
+    save_checkpoint,
+    train,
+)
 from hypersphere.views import Views
 
 
@@ -38,21 +50,55 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.path / "metrics.jsonl")
 
+    @property
+    def steps(self) -> int:
+        """Updates that make the whole run."""
+        return plan_of(self.config, len(load_data(self.config.data, self.config.holdout, self.config.root)[0])).steps
+
+    def encode(self, images: Tensor | np.ndarray) -> Tensor:
+        """Features, N × D in float32 on the encoder's device, of N × C × H × W images as bytes, on any device."""
+        recipe = view_recipe(self.config)
+        pixels = torch.from_numpy(np.array(images, order="C")) if isinstance(images, np.ndarray) else images
+        if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
+            found = pixels.dtype if isinstance(pixels, Tensor) else type(pixels).__name__
+            raise UserError(f"images must be a tensor or array of uint8 (0 to 255), not {found}")
+        side = recipe.size if recipe.resize is None else None  # None: any
+        wanted = (len(recipe.mean), side, side)
+        if pixels.ndim != 4 or any(n not in (None, m) for n, m in zip(wanted, pixels.shape[1:], strict=True)):
+            shape = " × ".join(str(n or "any") for n in wanted)
+            raise UserError(f"images must be of shape N × {shape}, not {tuple(pixels.shape)}")
+        device, view = _device_of(self.encoder), centre(recipe)
+        return extract(self.encoder, pixels, lambda part: view(part.to(device)))
+
     def evaluate(
-        self, probes: Sequence[str] = PROBES, holdout: Holdout | None = None, *, progress: bool = False
+        self, probes: str | Sequence[str] = PROBES, holdout: Holdout | None = None, *, progress: bool = False
     ) -> Evaluation:
         """Probe the encoder on the run's held-out images, or those of `holdout`; evaluation.json keeps the results."""
+        found = self.measure(probes, holdout, progress=progress)
+        self.keep(found, holdout)
+        return found
+
+    def measure(
+        self, probes: str | Sequence[str] = PROBES, holdout: Holdout | None = None, *, progress: bool = False
+    ) -> Evaluation:
+        """What `evaluate` finds, written nowhere."""
+        probes = (probes,) if isinstance(probes, str) else tuple(probes)
+        if not probes:
+            raise UserError(f"`probes` must be one or more of {', '.join(PROBES)}")
         holdout = holdout or self.config.holdout
         if holdout == "validation" and self.config.holdout == "test":
             raise UserError(f"{self.path} learnt from the validation images: it can be evaluated on the test set alone")
-        found = evaluate_on(self.encoder, self.config, probes, holdout, progress=progress)
+        return evaluate_on(self.encoder, self.config, probes, holdout, progress=progress)
+
+    def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
+        """Write into evaluation.json, beside what else was found of this state of the encoder."""
+        holdout = holdout or self.config.holdout
         of_this = {"hash": self.config.hash, "step": self.step}
         before = self.evaluations
         if any(before.get(name) != value for name, value in of_this.items()):
             before = {}
         record = {**of_this, **before, holdout: {**before.get(holdout, {}), **found}}
         write_json(self.path / "evaluation.json", record)
-        return found
 
     @property
     def evaluations(self) -> dict[str, Any]:
@@ -61,28 +107,36 @@ class Run:
             found = json.loads((self.path / "evaluation.json").read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        entries = found.items() if isinstance(found, dict) else ()
+        return {name: value for name, value in entries if name in ("hash", "step") or isinstance(value, dict)}
 
 
 def evaluate_on(
     encoder: nn.Module, config: Config, probes: Sequence[str], holdout: Holdout, *, progress: bool = False
 ) -> Evaluation:
     """Probe any encoder on a config's data, on the encoder's device if it has one."""
-    weights = next(encoder.parameters(), None)
-    device = torch.device("cpu") if weights is None else weights.device
+    device = _device_of(encoder)
     learnt, held_out = (images.to(device) for images in load_data(config.data, holdout, config.root))
     source = SOURCES[config.data]
-    return evaluate_encoder(
-        encoder,
-        learnt,
-        held_out,
-        view_recipe(config),
-        probes,
-        neighbours=source.neighbours,
-        temperature=source.temperature,
-        seed=config.seed,
-        progress=progress,
-    )
+    how = evaluation_of(config, device)
+    with how.applied():
+        return evaluate_encoder(
+            encoder.to(memory_format=how.layout),
+            learnt,
+            held_out,
+            view_recipe(config),
+            probes,
+            neighbours=source.neighbours,
+            temperature=source.temperature,
+            seed=config.seed,
+            precision=how.precision,
+            progress=progress,
+        )
+
+
+def _device_of(encoder: nn.Module) -> torch.device:
+    weights = next(encoder.parameters(), None)
+    return torch.device("cpu") if weights is None else weights.device
 
 
 def pretrain(
@@ -100,6 +154,8 @@ def pretrain(
     """
     if data is not None:
         options["data"] = data
+    if isinstance(options.get("device"), torch.device):
+        options["device"] = str(options["device"])
     if resume is None:
         if method is None:
             raise UserError(f"say which method to train: {', '.join(PRESETS)}")
@@ -119,7 +175,7 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in differing:
         conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
-        raise UserError(f"cannot resume {path}: {conflict}; with --resume alone it goes on as it began")
+        raise UserError(f"cannot resume {path}: {conflict}; `resume` alone goes on as it began")
     return wanted
 
 
@@ -135,53 +191,71 @@ def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
 
 
 def _train(config: Config, path: Path | None, progress: bool) -> Run:
-    device = pick_device(config.device)
-    precision = getattr(torch, pick_precision(config.precision, device))
+    how = execution_of(config)
+    device = how.device
     learnt, held_out = (images.to(device) for images in load_data(config.data, config.holdout, config.root))
-    plan, views = plan_of(config, len(learnt)), Views(view_recipe(config), config.seed)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    plan = plan_of(config, len(learnt))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), how.applied():
         torch.manual_seed(config.seed)
-        method = build_method(config, learnt.channels).to(device)
+        method = build_method(config, learnt.channels).to(device).to(memory_format=how.layout)
         try_encoder(config, method, learnt)
-        trainer = Trainer(method, optimizer_of(config, method), regularizer_of(config, method), device, precision)
+        trainer = trainer_of(config, method, how)
+        if how.kernels:
+            rehearse_update(config, method.train(), how, learnt)
         run = Run(path or _new_folder(config), config, method, 0, 0.0)
-        if path is None:
-            record = {"config": config.to_json(), "hash": config.hash, **provenance(device)}
-            write_json(run.path / "run.json", record)
-        elif (path / "checkpoint.pt").exists():
-            state = _load(run)
-            trainer.restore(state)
-        began = time.monotonic() - run.seconds
-
-        def save() -> None:
-            run.step, run.seconds = trainer.step, time.monotonic() - began
-            state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
-            save_checkpoint(run.path / "checkpoint.pt", state)
-
-        log = Log(run.path, trainer.step)
-        monitors = monitors_of(config, learnt, held_out)
-        centred = centre(views.recipe)
-        title = f"{config.title} on {config.data}"
-        with contextlib.closing(log), progress_bar(title, plan.steps, trainer.step, progress) as bar:
-            try:
-                train(
-                    trainer,
-                    learnt,
-                    views,
-                    plan,
-                    log=log,
-                    save=save,
-                    monitors=monitors,
-                    progress=bar,
-                    features=lambda: extract(method.encoder, learnt.pixels, centred),
-                )
-            except Interrupted as stop:
-                stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with --resume {run.path}",)
-                raise
+        with own(run.path):
+            if path is None:
+                record = {"config": config.to_json(), "hash": config.hash, **provenance(device)}
+                write_json(run.path / "run.json", record)
+            else:
+                _restore(run, trainer, plan, progress)
+            _go(run, trainer, plan, learnt, held_out, progress)
     return run
 
 
-def load_run(path: str | Path, device: str = "auto") -> Run:
+def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
+    """To the last checkpoint, if there is one; says which that is."""
+    told = f"there is no checkpoint yet: starting at update 0 of {plan.steps}"
+    if (run.path / "checkpoint.pt").exists():
+        trainer.restore(_load(run))
+        finished = trainer.step == plan.steps
+        told = f"all {plan.steps} updates are done" if finished else f"going on from update {run.step} of {plan.steps}"
+    if progress:
+        print(f"{run.path}: {told}", file=sys.stderr, flush=True)
+
+
+def _go(run: Run, trainer: Trainer, plan: Plan, learnt: Images, held_out: Images, progress: bool) -> None:
+    """From where the trainer is to the end of the plan."""
+    config, views = run.config, Views(view_recipe(run.config), run.config.seed)
+    centred = centre(views.recipe)
+    began = time.monotonic() - run.seconds
+
+    def save() -> None:
+        run.step, run.seconds = trainer.step, time.monotonic() - began
+        state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
+        save_checkpoint(run.path / "checkpoint.pt", state)
+
+    log = Log(run.path, trainer.step)
+    title = f"{config.title} on {config.data}"
+    with contextlib.closing(log), progress_bar(title, plan.steps, trainer.step, progress) as bar:
+        try:
+            train(
+                trainer,
+                learnt,
+                views,
+                plan,
+                log=log,
+                save=save,
+                monitors=monitors_of(config, learnt, held_out, trainer.precision),
+                progress=bar,
+                features=lambda: extract(trainer.method.encoder, learnt.pixels, centred, precision=trainer.precision),
+            )
+        except Interrupted as stop:
+            stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
+            raise
+
+
+def load_run(path: str | Path, device: str | torch.device = "auto") -> Run:
     """A run as its last checkpoint left it."""
     path, config = Path(path), load_config(path)
     method = build_method(config, channels=len(view_recipe(config).mean))
@@ -208,7 +282,7 @@ def load_config(path: str | Path) -> Config:
         raise UserError(f"{path} is not a run: it has no run.json")
     try:
         return Config.from_json(json.loads(file.read_text())["config"])
-    except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error})") from None
 
 
@@ -219,7 +293,7 @@ def _new_folder(config: Config) -> Path:
     if config.out.is_dir() and not any(config.out.iterdir()):
         return config.out
     if config.out.is_file():
-        raise UserError(f"--out {config.out} is a file: choose a folder")
+        raise UserError(f"`out` {config.out} is a file: choose a folder")
     if config.out.exists():
-        raise UserError(f"{config.out} is not empty: go on with --resume {config.out}, or choose another --out")
+        raise UserError(f"{config.out} is not empty: go on with `resume` {config.out}, or choose another `out`")
     return next_free_folder(config.out)

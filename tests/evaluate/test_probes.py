@@ -11,6 +11,7 @@ from torch import nn
 from hypersphere.data import load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, accuracy, evaluate_encoder, extract, few_shot, knn, linear, linear_cached
+from hypersphere.evaluate.linear import SoftmaxRegression
 from hypersphere.views import RECIPES, Views, evaluation_view
 
 
@@ -71,6 +72,22 @@ def test_linear_learns_what_a_linear_layer_can(sets):
     assert epochs == list(range(1, 31))
     assert found.top1 > 88
     assert found.top5 > 98
+
+
+def test_the_closed_form_is_torchs_sgd(sets):
+    features, labels, _, _ = sets
+    features, labels, rates = features[:120], labels[:120], torch.linspace(1, 0.1, 4)
+    ours, theirs = SoftmaxRegression(64, 10, features.device), nn.Linear(64, 10)
+    nn.init.zeros_(theirs.weight)
+    nn.init.zeros_(theirs.bias)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=1.0, momentum=0.9, nesterov=True)
+    for x, y, rate in zip(features.split(30), labels.split(30), rates, strict=True):
+        optimizer.param_groups[0]["lr"] = float(rate)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(theirs(x), y).backward()
+        optimizer.step()
+    ours.learn(features, labels, 30, rates)
+    torch.testing.assert_close(ours.scores(features), theirs(features).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_features_are_of_the_frozen_encoder_and_its_modes_are_restored():

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torchvision.models import resnet18, resnet50
 
-from hypersphere.nn import build_encoder, features_of, follow, mlp, target_of
-from hypersphere.nn.norm import Standardize
+from hypersphere.nn import build_encoder, each_view, features_of, follow, keep_views_apart, mlp, target_of
+from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, together
 
 
 @pytest.mark.parametrize(("name", "theirs", "features"), [("resnet18", resnet18, 512), ("resnet50", resnet50, 2048)])
@@ -46,7 +46,7 @@ def test_every_encoder_with_every_normalization(name, shape, features, norm):
     assert found.shape == (2, features) == (2, features_of(encoder))
     assert found.isfinite().all()
     kinds = {type(m) for m in encoder.modules()}
-    assert (nn.BatchNorm2d in kinds) == (norm == "batch")
+    assert (BatchNorm2d in kinds) == (norm == "batch")
     assert (nn.GroupNorm in kinds) == (norm == "group")
     assert any(isinstance(m, Standardize) for m in encoder.modules()) == (norm == "group")
 
@@ -71,9 +71,11 @@ def test_unknown_names_are_answered_with_the_known():
 
 
 def test_heads_are_linear_norm_relu_linear():
-    head = mlp(6, 16, 4)
-    assert [type(m) for m in head] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
-    assert head(torch.randn(3, 6)).shape == (3, 4)
+    head, x = mlp(6, 16, 4), torch.randn(3, 6)
+    first, second, last = head
+    wanted = last(nn.BatchNorm1d(16)(first(x)).relu())
+    torch.testing.assert_close(head(x), wanted)
+    assert isinstance(second.norm, BatchNorm1d)
     assert not any(isinstance(m, nn.BatchNorm1d) for m in mlp(6, 16, 4, norm="none"))
 
 
@@ -93,3 +95,31 @@ def test_the_target_follows_parameters_and_keeps_its_own_statistics():
     assert (target[1].running_mean != 0).any()
     follow(target, online, torch.tensor(1.0))
     torch.testing.assert_close(target[0].weight, 0.9 * before + 0.1 * online[0].weight)
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d])
+def test_views_together_are_the_views_one_by_one(kind):
+    """Outputs, gradients and running statistics, of a network whose BatchNorm layers are torch's own."""
+    shape = (5, 4) if kind is nn.BatchNorm1d else (5, 4, 3, 3)
+    one, all_ = nn.Sequential(kind(4)), nn.Sequential(kind(4))
+    views = tuple(torch.randn(shape) * scale + scale for scale in (1, 3))
+    assert keep_views_apart(all_)
+    wanted, found = each_view(one, views), together(all_, views)
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(a, b)
+    for outputs in (wanted, found):
+        (outputs[0].square() * torch.arange(4.0).view(4, *[1] * (len(shape) - 2))).sum().backward()
+    torch.testing.assert_close(one[0].weight.grad, all_[0].weight.grad)
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(value, all_.state_dict()[name])
+    all_.eval()
+    assert torch.equal(together(all_, views)[1], all_(views[1]))
+
+
+def test_a_norm_of_unknown_kind_does_not_keep_views_apart():
+    class Odd(nn.BatchNorm1d):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    assert not keep_views_apart(nn.Sequential(nn.BatchNorm1d(4), Odd(4)))
+    assert keep_views_apart(nn.Sequential(nn.BatchNorm1d(4), nn.GroupNorm(2, 4)))

@@ -2,6 +2,8 @@ import contextlib
 import copy
 import json
 import math
+import os
+import signal
 
 import pytest
 import torch
@@ -9,13 +11,24 @@ from torch import nn
 
 from hypersphere.build import build_method
 from hypersphere.config import recipe
-from hypersphere.data import Images, load_data
+from hypersphere.data import SOURCES, Images, balanced, load_data
 from hypersphere.errors import UserError
+from hypersphere.evaluate import KnnMonitor
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.run import evaluate_on, pretrain
-from hypersphere.train import Log, Plan, Trainer, load_checkpoint, read_metrics, restore, save_checkpoint, train
+from hypersphere.train import (
+    Interrupted,
+    Log,
+    Plan,
+    Trainer,
+    load_checkpoint,
+    read_metrics,
+    restore,
+    save_checkpoint,
+    train,
+)
 from hypersphere.views import RECIPES, Views
 
 CPU = torch.device("cpu")
@@ -81,8 +94,8 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
     seen = []
 
     class Recorder:
-        def training(self, pixels, sample, epoch):
-            assert torch.equal(pixels, images.pixels[sample])
+        def training(self, pixels, sample, epoch, dtype):
+            assert pixels is images.pixels
             seen.append((epoch, sample))
             return Views(RECIPES["digits"], 0).training(pixels, sample, epoch)
 
@@ -120,6 +133,32 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
         train(trainer_of(model), images, Views(RECIPES["digits"], 0), plan, log=log, save=lambda: None)
 
 
+def test_impatience_does_not_cost_the_checkpoint(tmp_path):
+    """SIGINT, and again while the checkpoint is written: it is written, then the run stops."""
+    images, _ = load_data("digits")
+    plan = Plan(len(images), 1, 500, 500, lr=0.1, warmup_epochs=0, seed=0, log_every=1, save_every=1)
+    saved = []
+
+    def save():
+        for signum in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), signum)
+        saved.append(True)
+
+    def disturb(signum, frame):
+        raise AssertionError("disturbed")
+
+    before = {s: signal.signal(s, disturb) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with contextlib.closing(Log(tmp_path)) as log, pytest.raises(Interrupted) as stop:
+            train(trainer_of(method()), images, Views(RECIPES["digits"], 0), plan, log=log, save=save)
+        assert [signal.getsignal(s) for s in before] == [disturb, disturb]
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+    assert saved == [True]
+    assert (stop.value.step, stop.value.signum) == (1, signal.SIGINT)
+
+
 def test_a_log_goes_on_from_its_checkpoint(tmp_path):
     log = Log(tmp_path)
     for step in range(1, 6):
@@ -127,6 +166,8 @@ def test_a_log_goes_on_from_its_checkpoint(tmp_path):
     log.close()
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"step": 6, "lo')  # cut off by a kill
+    with open(tmp_path / "metrics.jsonl", "ab") as file:
+        file.write(b'\n\xff\xfe\x00\n[1]\n3\n{"loss": 1}\n{"step": "2"}\n{"step": null}\n')  # damaged otherwise
     log = Log(tmp_path, step=3)
     log.write(4, {"loss": 9.0})
     log.close()
@@ -229,7 +270,10 @@ def test_a_log_that_cannot_be_written_is_told_once(tmp_path):
 
 def test_the_test_set_is_for_the_final_number(tmp_path):
     run = pretrain("byol", "digits", epochs=1, holdout="test", knn_every=1, out=tmp_path / "run", **SMALL)
-    assert not any("knn" in line for line in run.metrics)
+    train, _ = load_data("digits", "test")
+    rest, some = balanced(train.labels, SOURCES["digits"].validation_per_class)
+    on_training_images = KnnMonitor(1, train[rest], train[some], RECIPES["digits"], 20, 0.1)(run.encoder)
+    assert run.metrics[-1]["knn"] == on_training_images["knn"]
     with pytest.raises(UserError, match="learnt from the validation images"):
         run.evaluate(("knn",), holdout="validation")
 

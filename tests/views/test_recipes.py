@@ -17,14 +17,14 @@ def drawn(how, shape=(32, 32), sample=SAMPLES, **options):
 
 
 def test_a_view_is_a_function_of_seed_epoch_sample_and_view():
-    images = torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8)
-    sample = torch.tensor([5, 900, 3, 44_999, 17, 0, 1, 2])
-    first, second = Views(RECIPES["cifar10"], seed=1).training(images, sample, epoch=4)
-    again, _ = Views(RECIPES["cifar10"], seed=1).training(images[2:3], sample[2:3], epoch=4)
+    pixels = torch.randint(0, 256, (1000, 3, 32, 32), dtype=torch.uint8)
+    sample = torch.tensor([5, 900, 3, 999, 17, 0, 1, 2])
+    first, second = Views(RECIPES["cifar10"], seed=1).training(pixels, sample, epoch=4)
+    again, _ = Views(RECIPES["cifar10"], seed=1).training(pixels, sample[2:3], epoch=torch.tensor(4))
     torch.testing.assert_close(first[2:3], again)  # whatever else is in the batch
     assert (first != second).any(dim=(1, 2, 3)).all()
     for seed, epoch in ((2, 4), (1, 5)):
-        other, _ = Views(RECIPES["cifar10"], seed).training(images, sample, epoch)
+        other, _ = Views(RECIPES["cifar10"], seed).training(pixels, sample, epoch)
         assert (first != other).any(dim=(1, 2, 3)).all()
 
 
@@ -106,7 +106,9 @@ def test_every_recipe_gives_finite_views_of_its_size(name):
     shape = {"digits": (1, 8, 8), "imagenet": (3, 240, 250), "stl10": (3, 96, 96)}.get(name, (3, 32, 32))
     images = torch.randint(0, 256, (3, *shape), dtype=torch.uint8)
     views = Views(recipe, 0)
-    for view in (*views.training(images, torch.arange(3), 0), views.probing(images, torch.arange(3), 0)):
+    sample, half = torch.arange(3), torch.float16
+    for view in (*views.training(images, sample, 0), views.probing(images, sample, 0)):
         assert view.shape == (3, shape[0], recipe.size, recipe.size)
         assert view.isfinite().all()
+    assert views.probing(images, sample, 0, half).dtype == half
     assert math.prod(evaluation_view(images, recipe).shape) == 3 * shape[0] * recipe.size**2

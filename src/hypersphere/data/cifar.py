@@ -142,7 +142,7 @@ def fetch(spec: Cifar, root: Path) -> None:
             reason = error
     raise UserError(
         f"{spec.name} is not in {root} and could not be downloaded ({_first_line(reason)}): "
-        f"unpack {spec.url} so that {root / spec.folder / spec.test.name} exists, or say --root where it is"
+        f"unpack {spec.url} so that {root / spec.folder / spec.test.name} exists, or say with `root` where it is"
     )
 
 

@@ -41,8 +41,6 @@ def load_data(name: str, holdout: Holdout = "validation", root: Path | None = No
     if holdout not in ("validation", "test"):
         raise UserError(f"holdout must be validation or test, not {holdout!r}")
     source = SOURCES[name]
-    if root is not None and not Path(root).expanduser().is_dir():
-        raise UserError(f"the data folder {root} does not exist: make it, to have {name} fetched there, or mend --root")
     train, test = source.load(default_root() if root is None else Path(root).expanduser())
     if holdout == "test":
         return train, test

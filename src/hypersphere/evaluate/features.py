@@ -36,7 +36,27 @@ def frozen(encoder: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def extract(encoder: nn.Module, pixels: Tensor, view: View, batch: int = 500) -> Tensor:
+def encode(encoder: nn.Module, inputs: Tensor, precision: torch.dtype = torch.float32) -> Tensor:
+    """Features in float32, by a frozen encoder that computes in `precision`."""
+    if inputs.is_cuda:
+        inputs = inputs.to(precision, memory_format=torch.channels_last)
+    with torch.autocast(inputs.device.type, dtype=precision, enabled=precision != torch.float32):
+        return encoder(inputs).float()
+
+
+def extract(
+    encoder: nn.Module,
+    pixels: Tensor,
+    view: View,
+    batch: int | None = None,
+    precision: torch.dtype = torch.float32,
+) -> Tensor:
     """N × D features, float32, on the device of the images."""
+    batch = batch or at_once(pixels)
     with frozen(encoder):
-        return torch.cat([encoder(view(part)).float() for part in pixels.split(batch)])
+        return torch.cat([encode(encoder, view(part), precision) for part in pixels.split(batch)])
+
+
+def at_once(pixels: Tensor) -> int:
+    """How many images an encoder sees at once: a GPU is kept busy, a CPU's cache is not overrun."""
+    return max(1, 2_097_152 // pixels[0, 0].numel()) if pixels.is_cuda else 500

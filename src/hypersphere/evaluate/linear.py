@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from hypersphere.data import Images
 from hypersphere.draws import PROBE_ORDER, permutation
-from hypersphere.evaluate.features import Accuracy, View, accuracy, extract, frozen
+from hypersphere.evaluate.features import Accuracy, View, accuracy, at_once, encode, extract, frozen
 from hypersphere.optim import scaled, warmup_cosine
 
 
 class ProbingViews(Protocol):
-    def probing(self, images: Tensor, sample: Tensor, epoch: int) -> Tensor: ...
+    def probing(self, pixels: Tensor, sample: Tensor, epoch: int, dtype: torch.dtype) -> Tensor: ...
 
 
 def linear(
@@ -28,30 +28,52 @@ def linear(
     batch: int = 100,
     lr: float = 0.2,
     seed: int = 0,
+    precision: torch.dtype = torch.float32,
     after_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> Accuracy:
     """The paper's probe: SGD (Nesterov 0.9, cosine, no decay) on fresh random crops and flips; centre crop at test;
-    the accuracy after the last epoch."""
-    features = extract(encoder, test.pixels, centre)
+    the accuracy after the last epoch.
+
+    The encoder is frozen, so it sees many batches at once; the updates then take their features batch by batch.
+    """
     batch = min(batch, len(train))
-    head = nn.Linear(features.shape[1], len(train.classes), device=features.device)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
-    optimizer = torch.optim.SGD(head.parameters(), lr=lr, momentum=0.9, nesterov=True)
-    steps, step = epochs * (len(train) // batch), 0
+    steps = epochs * (len(train) // batch)
+    rates = torch.tensor([warmup_cosine(step, steps, 0, scaled(lr, batch)) for step in range(steps)])
+    block = max(1, at_once(train.pixels) // batch) * batch
+    queries = extract(encoder, test.pixels, centre, precision=precision)
+    head = SoftmaxRegression(queries.shape[1], len(train.classes), queries.device)
+    kind = precision if queries.is_cuda else torch.float32
+    step = 0
     for epoch in range(epochs):
         order = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE_ORDER, device=train.labels.device)
-        for sample in order[: len(order) // batch * batch].split(batch):
+        for sample in order[: len(order) // batch * batch].split(block):
             with frozen(encoder):
-                inputs = encoder(views.probing(train.pixels[sample], sample, epoch)).float()
-            optimizer.param_groups[0]["lr"] = warmup_cosine(step, steps, 0, scaled(lr, batch))
-            F.cross_entropy(head(inputs), train.labels[sample]).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            step += 1
+                features = encode(encoder, views.probing(train.pixels, sample, epoch, kind), precision)
+            updates = len(sample) // batch
+            head.learn(features, train.labels[sample], batch, rates[step : step + updates])
+            step += updates
         after_epoch(epoch + 1)
-    with torch.no_grad():
-        return accuracy(head(features), test.labels)
+    return accuracy(head.scores(queries), test.labels)
+
+
+class SoftmaxRegression:
+    """A linear layer learnt by SGD with Nesterov momentum; the gradient of the cross-entropy in closed form."""
+
+    def __init__(self, features: int, classes: int, device: torch.device, momentum: float = 0.9) -> None:
+        self.weight = torch.zeros(features + 1, classes, device=device)  # the last row is the bias
+        self.velocity, self.momentum = torch.zeros_like(self.weight), momentum
+
+    def learn(self, features: Tensor, labels: Tensor, batch: int, rates: Tensor) -> None:
+        """One update from each batch: ∂/∂W = xᵀ (softmax(xW) − y) / B."""
+        inputs = F.pad(features, (0, 1), value=1.0)
+        truth = F.one_hot(labels, self.weight.shape[1]).float()
+        for x, y, rate in zip(inputs.split(batch), truth.split(batch), rates.tolist(), strict=True):
+            gradient = x.T @ (((x @ self.weight).softmax(dim=1) - y) / len(x))
+            self.velocity.mul_(self.momentum).add_(gradient)
+            self.weight.sub_(gradient.add_(self.velocity, alpha=self.momentum), alpha=rate)
+
+    def scores(self, features: Tensor) -> Tensor:
+        return features @ self.weight[:-1] + self.weight[-1]
 
 
 def linear_cached(features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, decay: float = 1.0) -> Accuracy:

@@ -36,6 +36,7 @@ def evaluate_encoder(
     temperature: float = 0.1,
     linear_epochs: int = 80,
     seed: int = 0,
+    precision: torch.dtype = torch.float32,
     progress: bool = False,
 ) -> Evaluation:
     """{probe: {"top1": …, …}} in per cent, and what the held-out features look like on the sphere."""
@@ -43,7 +44,7 @@ def evaluate_encoder(
         if probe not in PROBES:
             raise UserError(f"unknown probe {probe!r}: choose from {', '.join(PROBES)}")
     view = centre(recipe)
-    features, queries = extract(encoder, train.pixels, view), extract(encoder, test.pixels, view)
+    features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (train, test))
     sets = (features, train.labels, queries, test.labels)
     found: Evaluation = {}
     if "few-shot" in probes:
@@ -57,8 +58,8 @@ def evaluate_encoder(
     if "linear" in probes:
         with progress_bar("linear probe", linear_epochs, show=progress) as bar:
             views = Views(recipe, seed)
-            options: dict[str, Any] = {"epochs": linear_epochs, "seed": seed, "after_epoch": bar.update}
-            found["linear"] = linear(encoder, train, test, views, view, **options)._asdict()
+            options: dict[str, Any] = {"epochs": linear_epochs, "seed": seed, "precision": precision}
+            found["linear"] = linear(encoder, train, test, views, view, after_epoch=bar.update, **options)._asdict()
     found["sphere"] = {"uniformity": float(uniformity(queries)), "effective_rank": float(effective_rank(queries))}
     return found
 
@@ -66,12 +67,22 @@ def evaluate_encoder(
 class KnnMonitor:
     """k-NN accuracy and uniformity of the held-out images, during training."""
 
-    def __init__(self, every: int, train: Images, test: Images, recipe: Recipe, neighbours: int, temperature: float):
+    def __init__(
+        self,
+        every: int,
+        train: Images,
+        test: Images,
+        recipe: Recipe,
+        neighbours: int,
+        temperature: float,
+        precision: torch.dtype = torch.float32,
+    ) -> None:
         self.every, self.train, self.test, self.view = every, train, test, centre(recipe)
-        self.neighbours, self.temperature = neighbours, temperature
+        self.neighbours, self.temperature, self.precision = neighbours, temperature, precision
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
-        features, queries = (extract(encoder, images.pixels, self.view) for images in (self.train, self.test))
+        sets = (self.train, self.test)
+        features, queries = (extract(encoder, some.pixels, self.view, precision=self.precision) for some in sets)
         found = knn(features, self.train.labels, queries, self.test.labels, self.neighbours, self.temperature)
         with torch.no_grad():
             return {"knn": found.top1, "uniformity_of_features": float(uniformity(queries))}

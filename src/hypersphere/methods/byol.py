@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.nn import follow, mlp, target_of
+from hypersphere.nn import each_view, follow, mlp, target_of
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import byol_loss
 from hypersphere.sphere import uniformity as uniformity_of
@@ -14,7 +14,7 @@ from hypersphere.sphere import uniformity as uniformity_of
 
 class BYOL(Method):
     """Symmetric over the two views. `uniformity` weighs the uniformity loss of the online projections, the mean of
-    both views; each network sees each view by itself, so BatchNorm's statistics are per view."""
+    both views; BatchNorm's statistics are those of each view, in either network."""
 
     def __init__(
         self,
@@ -35,10 +35,11 @@ class BYOL(Method):
         self.tau, self.uniformity, self.uniformity_t = tau, uniformity, uniformity_t
 
     def forward(self, batch: Batch) -> Step:
-        z1, z2 = (self.projector(self.encoder(view)) for view in batch.views)
+        z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
+        p1, p2 = each_view(self.predictor, (z1, z2))
         with torch.no_grad():
-            t1, t2 = (self.target(view) for view in batch.views)
-        loss = byol_loss(self.predictor(z1), t2) + byol_loss(self.predictor(z2), t1)
+            t1, t2 = each_view(self.target, batch.views)
+        loss = byol_loss(p1, t2) + byol_loss(p2, t1)
         terms = {"byol": loss.detach()}
         if self.uniformity:
             spread = (uniformity_of(z1, self.uniformity_t) + uniformity_of(z2, self.uniformity_t)) / 2

@@ -3,7 +3,7 @@
 from torch import nn
 
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.nn import mlp
+from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import nt_xent
 
@@ -24,6 +24,6 @@ class SimCLR(Method):
         self.temperature = temperature
 
     def forward(self, batch: Batch) -> Step:
-        z1, z2 = (self.projector(self.encoder(view)) for view in batch.views)
+        z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
         loss = nt_xent(z1, z2, self.temperature)
         return Step(loss, {"nt_xent": loss.detach()})

@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from hypersphere.kernels import usable
+
 
 def target_of(online: nn.Module) -> nn.Module:
     """A copy without gradients. It stays in training mode: its BatchNorm uses, and tracks, statistics of its own."""
@@ -16,6 +18,12 @@ def follow(target: nn.Module, online: nn.Module, tau: Tensor) -> None:
     """ξ ← τ ξ + (1 − τ) θ, for parameters; buffers are the target's own."""
     ours: list[Tensor] = list(target.parameters())
     theirs: list[Tensor] = list(online.parameters())
+    if usable(ours[0]):
+        from hypersphere.kernels import update
+
+        if update.takes(ours, theirs):
+            return update.follow(ours, theirs, tau)
     step = torch._foreach_sub(theirs, ours)
     torch._foreach_mul_(step, 1 - tau)
     torch._foreach_add_(ours, step)
+    return None

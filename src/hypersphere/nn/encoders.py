@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hypersphere.errors import UserError
-from hypersphere.nn.norm import Norm, norm2d, norm_layer, standardize_weights
+from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -33,9 +33,9 @@ def features_of(encoder: nn.Module) -> int:
 
 def _resnet(name: str) -> Callable[[int, Stem, Norm], nn.Module]:
     def build(channels: int, stem: Stem, norm: Norm) -> nn.Module:
-        from torchvision.models import get_model
+        from hypersphere.nn.resnet import build_resnet  # torchvision is needed here alone
 
-        model = get_model(name, weights=None, norm_layer=norm2d(norm))
+        model = build_resnet(name, norm2d(norm))
         if stem == "cifar":
             model.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
             model.maxpool = nn.Identity()
@@ -63,7 +63,7 @@ class ConvNet(nn.Module):
 
 def _convolution(inputs: int, outputs: int, norm: Norm) -> list[nn.Module]:
     conv = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=norm == "none")
-    return [conv, norm_layer(norm, outputs, spatial=True), nn.ReLU(inplace=True)]
+    return [conv, NormAct(norm_layer(norm, outputs, spatial=True))]
 
 
 def _alexnet(channels: int, stem: Stem, norm: Norm) -> nn.Module:
@@ -74,13 +74,13 @@ def _alexnet(channels: int, stem: Stem, norm: Norm) -> nn.Module:
         inputs = outputs
     head: list[nn.Module] = [nn.Flatten()]
     for inputs in (192 * 4 * 4, 4096):
-        head += [nn.Linear(inputs, 4096), norm_layer(norm, 4096, spatial=False), nn.ReLU(inplace=True)]
+        head += [nn.Linear(inputs, 4096), NormAct(norm_layer(norm, 4096, spatial=False))]
     return ConvNet(features, head, 4096)
 
 
 def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
     """A small residual encoder for 8 × 8 digits: 300,000 weights, milliseconds on a CPU."""
-    from torchvision.models.resnet import BasicBlock
+    from hypersphere.nn.resnet import BasicBlock
 
     features = _convolution(channels, 32, norm)
     for inputs, outputs in ((32, 64), (64, 128)):

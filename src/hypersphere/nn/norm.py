@@ -1,19 +1,134 @@
-"""The three normalizations of tab:bn and of BYOL without batch statistics."""
+"""The three normalizations of tab:bn and of BYOL without batch statistics; and BatchNorm of each view by itself."""
 
-from collections.abc import Callable
-from typing import Literal, get_args
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import register_parametrization
 
+from hypersphere.kernels import usable
+
 Norm = Literal["batch", "group", "none"]  # group: GroupNorm, with the weights before it standardized
+
+
+class PerView(_BatchNorm):
+    """BatchNorm whose batch may be several views, one after the other, each with statistics of its own; and, in the
+    same pass over memory where there is a kernel for it, what follows: ReLU(norm(x) + residual)."""
+
+    views = 1
+
+    def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False, sums: Any = None) -> Tensor:
+        """`sums` over x, where the kernel that made x left them."""
+        self._check_input_dim(x)
+        if self._kernel_takes(x, residual, relu):
+            return self._fused(x, residual, relu, sums)
+        views = self.views if self.training else 1
+        out = torch.cat([super(PerView, self).forward(view) for view in x.chunk(views)]) if views > 1 else None
+        return _activated(super().forward(x) if out is None else out, residual, relu)
+
+    def _kernel_takes(self, x: Tensor, residual: Tensor | None, relu: bool) -> bool:
+        if not usable(x) or not self.affine or self.running_mean is None or self.momentum is None:
+            return False
+        from hypersphere.kernels.norm import takes
+
+        whole = residual is None or (relu and takes(residual) and residual.dtype == x.dtype)
+        differentiable = self.training or not torch.is_grad_enabled()
+        return whole and differentiable and takes(x) and x.numel() // x.shape[1] // self.views > 1
+
+    def _fused(self, x: Tensor, residual: Tensor | None, relu: bool, sums: Any) -> Tensor:
+        from hypersphere.kernels import norm
+
+        held = (self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked)
+        layer = norm.Norm(*held, self.eps, self.momentum or 0.0, self.views, relu, relu and x.requires_grad)  # type: ignore[arg-type]
+        if not self.training:
+            layer = layer._replace(views=1)
+            return norm.normalize(x, residual, layer.running_mean, torch.rsqrt(layer.running_var + self.eps), layer)
+        if not layer.fork:
+            return norm.batch_norm(x, residual, layer, sums)
+        y, y.second_use = norm.batch_norm(x, residual, layer, sums)
+        return y
+
+
+class BatchNorm1d(PerView, nn.BatchNorm1d):
+    pass
+
+
+class BatchNorm2d(PerView, nn.BatchNorm2d):
+    pass
+
+
+_OURS: dict[type, type] = {nn.BatchNorm1d: BatchNorm1d, nn.BatchNorm2d: BatchNorm2d}
+
+
+def keep_views_apart(network: nn.Module) -> bool:
+    """Make every BatchNorm able to tell views apart, in place; is that all that mixes the images of a batch?"""
+    for module in network.modules():
+        if type(module) in _OURS:
+            module.__class__ = _OURS[type(module)]
+    return all(isinstance(m, PerView) for m in network.modules() if isinstance(m, _BatchNorm))
+
+
+def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """`network` of each view: on a GPU of all at once, where that changes nothing but the time it takes."""
+    alike = len({view.shape for view in views}) == 1
+    if views[0].is_cuda and alike and keep_views_apart(network):
+        return together(network, views)
+    return tuple(network(view) for view in views)
+
+
+def together(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    with _several(network, len(views)):
+        return network(torch.cat(views)).chunk(len(views))
+
+
+@contextlib.contextmanager
+def _several(network: nn.Module, views: int) -> Iterator[None]:
+    norms = [module for module in network.modules() if isinstance(module, PerView)]
+    for module in norms:
+        module.views = views
+    try:
+        yield
+    finally:
+        for module in norms:
+            module.views = 1
+
+
+def norm_act(norm: nn.Module, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """ReLU(norm(x) + residual)."""
+    if isinstance(norm, PerView):
+        return norm(x, residual, relu=True)
+    return _activated(norm(x), residual, relu=True)
+
+
+def second_use(x: Tensor) -> Tensor:
+    """x, to be used once more; from a kernel, an output of its own, so that the gradients of both uses meet there."""
+    return getattr(x, "second_use", x)
+
+
+def _activated(x: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
+    x = x if residual is None else x + residual
+    return F.relu(x, inplace=True) if relu else x
+
+
+class NormAct(nn.Module):
+    """A normalization and the ReLU after it."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return norm_act(self.norm, x)
 
 
 def norm_layer(norm: Norm, channels: int, spatial: bool) -> nn.Module:
     match norm:
         case "batch":
-            return nn.BatchNorm2d(channels) if spatial else nn.BatchNorm1d(channels)
+            return BatchNorm2d(channels) if spatial else BatchNorm1d(channels)
         case "group":
             groups = next(g for g in (32, 16, 8, 4, 2, 1) if channels % g == 0)
             return nn.GroupNorm(groups, channels)

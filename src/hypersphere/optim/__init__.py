@@ -23,8 +23,9 @@ def build_optimizer(
     match name:
         case "lars":
             return LARS(groups, lr=0.0, momentum=momentum, trust=trust)
-        case "sgd":
-            return torch.optim.SGD(groups, lr=0.0, momentum=momentum)
+        case "sgd":  # LARS without its adaptation
+            return LARS([{**group, "adapt": False} for group in groups], lr=0.0, momentum=momentum)
         case "adamw":
-            return torch.optim.AdamW(groups, lr=0.0)
+            on_gpu = all(p.is_cuda for group in groups for p in group["params"])
+            return torch.optim.AdamW(groups, lr=0.0, capturable=on_gpu)
     raise ValueError(f"optimizer must be one of {', '.join(get_args(Optimizer))}, not {name!r}")

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hypersphere.kernels import usable
+
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
@@ -34,18 +36,32 @@ class LARS(torch.optim.Optimizer):
             weights = [w for w in group["params"] if w.grad is not None]
             if not weights:
                 continue
+            for w in weights:
+                if "momentum" not in self.state[w]:
+                    self.state[w]["momentum"] = torch.zeros_like(w)
+            momenta = [self.state[w]["momentum"] for w in weights]
+            if usable(weights[0]) and self._fused(group, weights, momenta):
+                continue
             updates: Tensors = [w.grad for w in weights]
             if group["weight_decay"]:
                 updates = torch._foreach_add(updates, weights, alpha=group["weight_decay"])
             if group["adapt"]:
                 updates = torch._foreach_mul(updates, self._ratios(weights, updates, group["trust"]))
-            for w in weights:
-                if "momentum" not in self.state[w]:
-                    self.state[w]["momentum"] = torch.zeros_like(w)
-            momenta = [self.state[w]["momentum"] for w in weights]
             torch._foreach_mul_(momenta, group["momentum"])
             torch._foreach_add_(momenta, updates)
             torch._foreach_add_(weights, torch._foreach_mul(momenta, -group["lr"]))
+
+    @staticmethod
+    def _fused(group: dict[str, Any], weights: Tensors, momenta: Tensors) -> bool:
+        """All tensors of the group at once, where there is a kernel for them."""
+        from hypersphere.kernels import update
+
+        gradients = [_laid_out_as(w, w.grad) for w in weights if w.grad is not None]
+        if not update.takes(weights, gradients, momenta):
+            return False
+        options = {name: group[name] for name in ("lr", "momentum", "trust", "adapt")}
+        update.lars(weights, gradients, momenta, decay=group["weight_decay"], **options)
+        return True
 
     @staticmethod
     def _ratios(weights: Tensors, updates: Tensors, trust: float) -> list[Tensor]:
@@ -53,3 +69,7 @@ class LARS(torch.optim.Optimizer):
         update_norms = torch.stack(torch._foreach_norm(updates))
         ratios = torch.where((norms > 0) & (update_norms > 0), trust * norms / update_norms, 1.0)
         return list(ratios.unbind())
+
+
+def _laid_out_as(weight: Tensor, gradient: Tensor) -> Tensor:
+    return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)

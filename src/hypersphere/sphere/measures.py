@@ -2,12 +2,13 @@
 here; half precision is computed and returned in float32."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from hypersphere.sphere.pairwise import pair_mean, row_logsumexp
+from hypersphere.sphere.pairwise import pair_means, row_logsumexp
 from hypersphere.sphere.unit import unit
 
 Metric = Literal["euclidean", "geodesic"]
@@ -30,9 +31,14 @@ def hyperspherical_energy(
     n = len(w)
     if n < 2:
         return unit(w).sum() * 0
-    mean = pair_mean(unit(w), _POTENTIAL[metric], s, half_space=half_space)
+    (mean,) = mean_energies([w], s, metric, half_space)
     pairs = 2 * n * (2 * n - 1) if half_space else n * (n - 1)
     return mean if reduction == "mean" else mean * pairs
+
+
+def mean_energies(weights: Sequence[Tensor], s: float, metric: Metric, half_space: bool) -> Tensor:
+    """`hyperspherical_energy` of each matrix of two rows or more, dimensions after the first being one: all at once."""
+    return pair_means(weights, _POTENTIAL[metric], s, half_space=half_space)
 
 
 def check_energy(s: float, metric: str) -> None:

@@ -1,23 +1,32 @@
 """The two reductions over pairs of points: the mean of a potential, and the log-sum-exp of each row of cosines.
 
-Both go tile by tile, so that memory is O(N·D) at any N; one tile holding every pair is the dense computation. Each is
-one registered operator, which torch.compile takes as a whole.
+Both go tile by tile, so that memory is O(N·D) at any N; one tile holding every pair is the dense computation. On a GPU
+with Triton, `hypersphere.kernels` does the same. Each is one registered operator, which torch.compile takes as a whole.
 
 Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T × T pairs.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential
+from hypersphere.sphere import fused
+from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
+from hypersphere.sphere.unit import unit
 
 NEAR_CHUNK = 1 << 22  # elements of y ∓ x held at once
 CROWDED = 4096  # more near pairs than this, and than a 64th of a tile, are a crowd
 _HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # torch ≥ 2.9 replaces a global setting
+
+
+def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_space: bool = False) -> Tensor:
+    """For each matrix the mean potential of its rows, which are normalized here; dimensions after the first are one."""
+    if fused.usable(weights):
+        return fused.pair_means(weights, kind, parameter, half_space)
+    return torch.stack([pair_mean(unit(w.flatten(1)), kind, parameter, half_space=half_space) for w in weights])
 
 
 def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = False, tile: int | None = None) -> Tensor:
@@ -55,10 +64,7 @@ def _tile(x: Tensor, y: Tensor, singular: bool, diagonal: bool) -> Tile:
     cosine = x @ y.T
     if diagonal:
         cosine.fill_diagonal_(0)
-    # The chord² by 2 − 2c has an error of about eps: relatively too much for a singular potential below eps^¼; a
-    # smooth one loses only the direction of its gradient, far closer.
-    near2 = torch.finfo(x.dtype).eps ** (0.25 if singular else 0.75)
-    rows, cols = torch.nonzero(cosine.abs() > 1 - near2 / 2, as_tuple=True)
+    rows, cols = torch.nonzero(cosine.abs() > 1 - near2(x.dtype, singular) / 2, as_tuple=True)
     if len(rows) > max(CROWDED, cosine.numel() // 64) and x.dtype == torch.float32 and x.device.type != "mps":
         return _crowded_tile(x.double(), y.double(), diagonal)
     sign = cosine[rows, cols].sign()
@@ -212,6 +218,8 @@ _pair_mean.register_autograd(_scale_gradient, setup_context=_keep_gradient)
 
 @torch.library.custom_op("hypersphere::row_logsumexp", mutates_args=())
 def _row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, tile: int) -> Tensor:
+    if fused.usable([x, y]):
+        return fused.row_logsumexp(x, y, scale, exclude_self)
     total = x.new_full((len(x),), -torch.inf)
     with _exactly(x):
         for rows in _spans(len(x), tile):
@@ -227,6 +235,8 @@ def _row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, tile:
 def _row_logsumexp_backward(
     x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool, tile: int
 ) -> tuple[Tensor, Tensor]:
+    if fused.usable([x, y]):
+        return fused.row_logsumexp_backward(x, y, total, upstream, scale, exclude_self)
     grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
     with _exactly(x):
         for rows in _spans(len(x), tile):

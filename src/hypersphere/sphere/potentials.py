@@ -32,6 +32,15 @@ def floor(dtype: torch.dtype, s: float = 0.0) -> float:
     return max(limits.eps**0.5, limits.max ** (-0.8 / (s + 2)))
 
 
+def near2(dtype: torch.dtype, singular: bool) -> float:
+    """The chord² (or anti²) below which pairs are near, and distances come from y ∓ x.
+
+    2 − 2c has an error of about eps: relatively too much for a singular potential below eps^¼; a smooth one loses only
+    the direction of its gradient, far closer.
+    """
+    return torch.finfo(dtype).eps ** (0.25 if singular else 0.75)
+
+
 @dataclass(frozen=True)
 class Riesz:
     """‖x − y‖^−s, and −log ‖x − y‖ at s = 0 (eq:min)."""

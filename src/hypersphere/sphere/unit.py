@@ -10,7 +10,7 @@ def unit(x: Tensor) -> Tensor:
     A zero row stays zero and gets exactly zero gradient. Rows are scaled by their largest entry first, so that no
     finite row over- or underflows; normalizing ignores scale, hence that factor needs no gradient.
     """
-    x = _widen(x)
+    x = widen(x)
     largest = x.detach().abs().amax(dim=-1, keepdim=True)
     nonzero = largest != 0  # true of NaN, which must not vanish
     scaled = x / torch.where(nonzero, largest, 1)
@@ -18,7 +18,7 @@ def unit(x: Tensor) -> Tensor:
     return torch.where(nonzero, scaled / torch.where(nonzero, norm, 1), 0)
 
 
-def _widen(x: Tensor) -> Tensor:
+def widen(x: Tensor) -> Tensor:
     if x.dtype not in (torch.float16, torch.bfloat16):
         return x
     wide = x.float()

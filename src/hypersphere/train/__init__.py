@@ -1,10 +1,12 @@
 """Training: the loop, checkpoints, the log."""
 
+from hypersphere.train.capture import Captured
 from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint
 from hypersphere.train.log import Log, read_metrics
 from hypersphere.train.loop import Interrupted, Monitor, Plan, Trainer, train
 
 __all__ = [
+    "Captured",
     "Interrupted",
     "Log",
     "Monitor",

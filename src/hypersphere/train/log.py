@@ -38,12 +38,14 @@ class Log:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file; one cut off by a kill is left out."""
+    """The whole lines of a metrics file; one cut off by a kill, or damaged otherwise, is left out."""
     lines = []
     if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                lines.append(json.loads(line))
+        for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                line = json.loads(text)
+                if isinstance(line, dict) and type(line.get("step")) is int:
+                    lines.append(line)
     return lines
 
 

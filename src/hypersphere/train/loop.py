@@ -17,6 +17,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods import Batch, Method
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
+from hypersphere.train.capture import Captured
 from hypersphere.train.log import Log
 
 
@@ -29,7 +30,7 @@ class Monitor(Protocol):
 
 
 class TrainingViews(Protocol):
-    def training(self, images: Tensor, sample: Tensor, epoch: int) -> tuple[Tensor, ...]: ...
+    def training(self, pixels: Tensor, sample: Tensor, epoch: int, dtype: torch.dtype) -> tuple[Tensor, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,21 @@ class Trainer:
         regularizer: Callable[[], Tensor] | None,
         device: torch.device,
         precision: torch.dtype,
+        *,
+        capture: bool = False,
+        compile: bool = False,
     ) -> None:
         self.method, self.optimizer, self.regularizer = method, optimizer, regularizer
-        self.device, self.step = device, 0
+        self.device, self.step, self.capture = device, 0, capture
+        self.loss_of = torch.compile(method, dynamic=False) if compile else method
+        self.precision = precision
         self.autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
+
+    @property
+    def input_type(self) -> torch.dtype:
+        """Of the views: on a GPU the networks' own, so that no copy is made."""
+        return self.precision if self.device.type == "cuda" else torch.float32
 
     def state(self) -> dict[str, Any]:
         return {
@@ -99,14 +110,14 @@ class Trainer:
             torch.cuda.set_rng_state(state["random_cuda"], self.device)
         self.step = state["step"]
 
-    def update(self, batches: Sequence[Batch], lr: float, progress: float) -> dict[str, Tensor]:
+    def update(self, batches: Sequence[Batch], lr: float | Tensor, progress: float | Tensor) -> dict[str, Tensor]:
         """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         terms: dict[str, Tensor] = {}
         for batch in batches:
             with self.autocast:
-                loss, parts = self.method(batch)
+                loss, parts = self.loss_of(batch)
             self.scaler.scale(loss / len(batches)).backward()
             for name, value in {"loss": loss.detach(), **parts}.items():
                 terms[name] = terms.get(name, 0) + value / len(batches)
@@ -119,7 +130,7 @@ class Trainer:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.method.after_step(torch.tensor(progress, device=self.device))
+        self.method.after_step(torch.as_tensor(progress, device=self.device))
         return terms
 
 
@@ -137,6 +148,7 @@ def train(
 ) -> None:
     """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
     method, start = trainer.method.train(), trainer.step
+    update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     with _stop_requests() as stop:
         for step in range(start, plan.steps):
             epoch, place = divmod(step, plan.steps_per_epoch)
@@ -145,9 +157,9 @@ def train(
             if place == 0 or step == start:
                 order = permutation(plan.images, seed=plan.seed, epoch=epoch, device=trainer.device)
             chosen = order[place * plan.batch : (place + 1) * plan.batch].split(plan.micro_batch)
-            batches = _Batches(chosen, images, views, epoch)
+            batches = _Batches(chosen, images, views, epoch, trainer.input_type)
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
-            terms = trainer.update(batches, lr, step / plan.steps)
+            terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
             _write(log, trainer.step, plan, terms, lr, progress)
             if place == plan.steps_per_epoch - 1:
@@ -156,7 +168,8 @@ def train(
                 progress.update(trainer.step)
             if trainer.step % plan.save_every == 0 or trainer.step == plan.steps or stop:
                 _check_finite(terms, trainer.step)
-                save()
+                with _undisturbed(stop):
+                    save()
             if stop and trainer.step < plan.steps:
                 raise Interrupted(trainer.step, stop[0])
 
@@ -164,16 +177,18 @@ def train(
 class _Batches(Sequence[Batch]):
     """Micro-batches, their views made when asked for."""
 
-    def __init__(self, chosen: Sequence[Tensor], images: Images, views: TrainingViews, epoch: int) -> None:
-        self.chosen, self.images, self.views, self.epoch = chosen, images, views, epoch
+    def __init__(
+        self, chosen: Sequence[Tensor], images: Images, views: TrainingViews, epoch: int, dtype: torch.dtype
+    ) -> None:
+        self.chosen, self.images, self.views, self.epoch, self.dtype = chosen, images, views, epoch, dtype
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __getitem__(self, place):
         sample = self.chosen[place]
-        some = self.images[sample]
-        return Batch(self.views.training(some.pixels, sample, self.epoch), sample, some.labels)
+        views = self.views.training(self.images.pixels, sample, self.epoch, self.dtype)
+        return Batch(views, sample, self.images.labels[sample])
 
 
 def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float, progress: Progress | None) -> None:
@@ -189,7 +204,7 @@ def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float,
 def _check_finite(terms: dict[str, Tensor], step: int) -> None:
     loss = float(terms["loss"])
     if not math.isfinite(loss):
-        raise UserError(f"the loss is {loss} at step {step}: a smaller --lr or --precision float32 may help")
+        raise UserError(f"the loss is {loss} at step {step}: a smaller `lr` or `precision` float32 may help")
 
 
 def _monitor(log: Log, step: int, epoch: int, last: int, monitors: Sequence[Monitor], method: Method) -> None:
@@ -219,6 +234,20 @@ def _stop_requests() -> Iterator[list[int]]:
         signal.signal(s, request)
     try:
         yield caught
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+@contextlib.contextmanager
+def _undisturbed(caught: list[int]) -> Iterator[None]:
+    """SIGINT and SIGTERM are only collected: impatience must not cost the checkpoint."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {s: signal.signal(s, lambda signum, frame: caught.append(signum)) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)

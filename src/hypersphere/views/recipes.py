@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hypersphere.draws import PROBE, VIEWS, uniforms
+from hypersphere.draws import VIEWS, uniforms
 from hypersphere.views import ops
 
 _TRIES = 10  # boxes drawn before the whole image is taken, as torchvision does
@@ -46,6 +46,11 @@ class Recipe:
     resize: int | None = None  # shorter side before the crop of evaluation
     crop: int | None = None  # pixels in the middle for evaluation; None: all
 
+    @property
+    def blur_kernel(self) -> int:
+        """Pixels a side, 23 at 224."""
+        return max(3, self.size // 20 * 2 + 1)
+
 
 class Draw(NamedTuple):
     """What was drawn for each of B images."""
@@ -64,7 +69,14 @@ class Draw(NamedTuple):
 
 
 def draw(
-    how: Augmentation, shape: tuple[int, int], sample: Tensor, *, seed: int, epoch: int, view: int, stream: int = VIEWS
+    how: Augmentation,
+    shape: tuple[int, int],
+    sample: Tensor,
+    *,
+    seed: int,
+    epoch: int | Tensor,
+    view: int,
+    stream: int = VIEWS,
 ) -> Draw:
     """A function of (seed, epoch, sample, view) alone."""
     u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
@@ -89,16 +101,21 @@ def _box(u: Tensor, how: Augmentation, height: int, width: int) -> tuple[Tensor,
     area = height * width * (how.crop[0] + (how.crop[1] - how.crop[0]) * u[:, 0 : 2 * _TRIES : 2])
     log_low, log_high = math.log(how.ratio[0]), math.log(how.ratio[1])
     ratio = (log_low + (log_high - log_low) * u[:, 1 : 2 * _TRIES : 2]).exp()
-    w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+    w, h = ((area * ratio).sqrt() + 0.5).floor(), ((area / ratio).sqrt() + 0.5).floor()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
-    whole_h, whole_w = min(height, round(width / how.ratio[0])), min(width, round(height * how.ratio[1]))
+    whole_h, whole_w = whole_box(how, height, width)
     found = fits.any(dim=1)
     h = torch.where(found, h.gather(1, first)[:, 0], whole_h)
     w = torch.where(found, w.gather(1, first)[:, 0], whole_w)
     top = torch.where(found, (u[:, -2] * (height - h + 1)).floor(), (height - whole_h) // 2)
     left = torch.where(found, (u[:, -1] * (width - w + 1)).floor(), (width - whole_w) // 2)
     return top, left, h, w
+
+
+def whole_box(how: Augmentation, height: int, width: int) -> tuple[int, int]:
+    """Height and width of the largest box with an allowed ratio."""
+    return min(height, round(width / how.ratio[0])), min(width, round(height * how.ratio[1]))
 
 
 def apply(images: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
@@ -110,30 +127,10 @@ def apply(images: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
     if how.grey:
         x = ops.greyscale(x, d.grey)
     if how.blur:
-        x = ops.blur(x, d.sigma, kernel=max(3, recipe.size // 20 * 2 + 1))  # 23 at 224
+        x = ops.blur(x, d.sigma, recipe.blur_kernel)
     if how.solarize:
         x = ops.solarize(x, d.solarize)
     return ops.normalize(x, recipe.mean, recipe.std)
-
-
-class Views:
-    """The views of a recipe, as the training loop and the probes call them."""
-
-    def __init__(self, recipe: Recipe, seed: int) -> None:
-        self.recipe, self.seed = recipe, seed
-
-    def training(self, images: Tensor, sample: Tensor, epoch: int) -> tuple[Tensor, ...]:
-        return tuple(
-            self._view(how, images, sample, epoch, view, VIEWS) for view, how in enumerate(self.recipe.augmentations)
-        )
-
-    def probing(self, images: Tensor, sample: Tensor, epoch: int) -> Tensor:
-        return self._view(self.recipe.probe, images, sample, epoch, 0, PROBE)
-
-    def _view(self, how: Augmentation, images: Tensor, sample: Tensor, epoch: int, view: int, stream: int) -> Tensor:
-        shape = (images.shape[2], images.shape[3])
-        d = draw(how, shape, sample, seed=self.seed, epoch=epoch, view=view, stream=stream)
-        return apply(images, d, how, self.recipe)
 
 
 def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:

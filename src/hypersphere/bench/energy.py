@@ -1,0 +1,97 @@
+"""The energy of many neurons with its gradient: time and memory, beside the obvious formula."""
+
+import multiprocessing
+import resource
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hypersphere.bench.timing import matmul_rate, milliseconds
+from hypersphere.sphere import hyperspherical_energy
+
+
+def obvious(w: Tensor) -> Tensor:
+    """arccos(ŵŵᵀ)⁻² over i ≠ j, as one writes it first."""
+    unit = w / w.norm(dim=1, keepdim=True)
+    cosine = (unit @ unit.T).clamp(-1 + 1e-6, 1 - 1e-6)
+    n = len(w)
+    return (torch.acos(cosine).pow(-2) * (1 - torch.eye(n, device=w.device))).sum() / (n * (n - 1))
+
+
+def tiled(w: Tensor) -> Tensor:
+    return hyperspherical_energy(w, s=2, metric="geodesic")
+
+
+def on_gpu(device: torch.device, rows: int = 131_072, dimensions: int = 1024) -> dict[str, float]:
+    """One large layer. Three products of rows² · dimensions each: the cosines of half the pairs, and both pulls of
+    each; the cosines and the pulls are bf16 products of numbers split in two, three for one."""
+    w = torch.randn(rows, dimensions, device=device, requires_grad=True)
+    (gradient,) = torch.autograd.grad(tiled(w), w)
+    del gradient
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    began = time.perf_counter()
+    (gradient,) = torch.autograd.grad(tiled(w), w)
+    torch.cuda.synchronize(device)
+    seconds = time.perf_counter() - began
+    beyond = torch.cuda.max_memory_allocated(device) - before - gradient.nbytes
+    flops = 3 * 3 * rows**2 * dimensions
+    share = flops / seconds / 1e12 / matmul_rate(device, torch.bfloat16)
+    return {
+        "rows": rows,
+        "seconds": seconds,
+        "gib_beyond": beyond / 2**30,
+        "bf16_tflops": flops / seconds / 1e12,
+        "share_of_matmul": share,
+    }
+
+
+def on_cpu(rows: int = 4096, dimensions: int = 512) -> dict[str, float]:
+    """The tiled energy beside the obvious formula under autograd, each in a process of its own."""
+    found: dict[str, float] = {}
+    for name in ("obvious", "tiled"):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            seconds, mib = pool.apply(_measured, (name, rows, dimensions))
+        found |= {f"{name}_ms": 1e3 * seconds, f"{name}_mib": mib}
+    ratios = {"speed": found["obvious_ms"] / found["tiled_ms"], "memory": found["tiled_mib"] / found["obvious_mib"]}
+    return {"rows": rows, "dimensions": dimensions, **found, **ratios}
+
+
+def _measured(name: str, rows: int, dimensions: int) -> tuple[float, float]:
+    """Median seconds, and MiB of the process beyond what it had with the weights made."""
+    torch.manual_seed(0)
+    function = {"obvious": obvious, "tiled": tiled}[name]
+    small = torch.randn(64, dimensions, requires_grad=True)
+    torch.autograd.grad(function(small), small)
+    w = torch.randn(rows, dimensions, requires_grad=True)
+    mib = _mib_beyond(lambda: torch.autograd.grad(function(w), w))
+    return milliseconds(lambda: torch.autograd.grad(function(w), w), w.device, repeats=5) / 1e3, mib
+
+
+def _mib_beyond(function: Callable[[], object]) -> float:
+    """The most memory the process has while it runs, less what it had before; looked at every millisecond."""
+    before, seen, done = _resident_mib(), [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            seen.append(_resident_mib() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    function()
+    done.set()
+    watcher.join()
+    return max(seen)
+
+
+def _resident_mib() -> float:
+    """Of this process, on Linux; elsewhere the most it ever had."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

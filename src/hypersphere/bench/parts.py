@@ -1,0 +1,165 @@
+"""The parts of a benchmark, each a table of figures; and the file that keeps them."""
+
+import dataclasses
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+
+from hypersphere.bench import energy, lightly, step
+from hypersphere.bench.timing import milliseconds
+from hypersphere.build import build_method, view_recipe
+from hypersphere.config import Config
+from hypersphere.data import Images, load_data
+from hypersphere.evaluate import centre, extract, linear, linear_cached
+from hypersphere.files import write_json
+from hypersphere.machine import Execution, execution_of, provenance
+from hypersphere.progress import tell
+from hypersphere.views import Views
+
+Part = Literal["step", "first", "probes", "energy", "views"]
+PARTS: tuple[Part, ...] = get_args(Part)
+Figures = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """What is measured, on what."""
+
+    configs: Sequence[Config]  # of the methods
+    how: Execution
+    images: Images
+    peer: bool
+
+    def step(self) -> dict[str, Figures]:
+        """An update of each method, and of the peer."""
+        found = {}
+        for config in self.configs:
+            tell(f"an update of {_title(config)}")
+            found[_title(config)] = step.time_step(config, self.how, self.images)
+            _forget()
+        if self.peer:
+            found |= self._peers()
+        plain = found[_title(self.configs[0])]["step_ms"]
+        for name, figures in found.items():
+            if "regularizer_ms" in figures:
+                figures["added_to_step"] = figures["regularizer_ms"] / plain
+            if "views_ms" in figures:
+                figures["views_share"] = figures["views_ms"] / figures["step_ms"]
+            for peer in [other for other in found if other.startswith("lightly") and not name.startswith("lightly")]:
+                figures[f"times_{peer}"] = figures["images_per_second"] / found[peer]["images_per_second"]
+        return found
+
+    def _peers(self) -> dict[str, Figures]:
+        config = self.configs[0]
+        recipe = view_recipe(config)
+        given = (config, self.images, recipe.augmentations[0], recipe.size, self.how.device)
+        found = {}
+        for name, fast in (("lightly", False), ("lightly bf16 channels_last", True)):
+            tell(f"the same update through {name}")
+            rate = lightly.images_per_second(*given, fast=fast)
+            found[name] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
+            _forget()
+        return found
+
+    def first(self) -> dict[str, Figures]:
+        """Seconds from the command to the first update."""
+        config = self.configs[-1]
+        tell(f"the first update of {config.title}, from its command")
+        return {config.title: {"first_update_s": step.seconds_to_first_update(config)}}
+
+    def probes(self) -> dict[str, Figures]:
+        """Seconds of the linear probes of an encoder that has learnt nothing: they take as long as any other's."""
+        config, device = self.configs[0], self.how.device
+        recipe = view_recipe(config)
+        encoder = build_method(config, self.images.channels).encoder.to(device).to(memory_format=self.how.layout)
+        test = self.images[torch.arange(min(10_000, len(self.images)), device=device)]
+        view, precision = centre(recipe), self.how.precision
+        tell("the linear probe of 80 epochs")
+        began = time.perf_counter()
+        linear(encoder, self.images, test, Views(recipe, 0), view, precision=precision)
+        middle = time.perf_counter()
+        features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (self.images, test))
+        linear_cached(features, self.images.labels, queries, test.labels)
+        return {"linear": {"seconds": middle - began}, "linear-cached": {"seconds": time.perf_counter() - middle}}
+
+    def energy(self) -> dict[str, Figures]:
+        tell("the energy of many neurons")
+        if self.how.device.type == "cuda":
+            return {"131072 × 1024": energy.on_gpu(self.how.device)}
+        return {"4096 × 512": energy.on_cpu()}
+
+    def views(self) -> dict[str, Figures]:
+        """Images a second whose two views one core makes."""
+        recipe = view_recipe(self.configs[0])
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        tell("views on one core")
+        ours, sample = Views(recipe, 0), torch.arange(min(512, len(self.images)))
+        pixels = self.images.pixels.cpu()
+        ms = milliseconds(lambda: ours.training(pixels, sample, 0), pixels.device, 10)
+        found = {"ours": {"images_per_second": 1e3 * len(sample) / ms}}
+        if self.peer:
+            rate = lightly.views_per_second(self.images, recipe.augmentations[0], recipe.size)
+            found["lightly"] = {"images_per_second": rate}
+            found["ours"]["times_lightly"] = found["ours"]["images_per_second"] / rate
+        torch.set_num_threads(threads)
+        return found
+
+
+def bench(
+    configs: Sequence[Config], parts: Sequence[Part], peer: bool, out: Path
+) -> tuple[dict[str, dict[str, Figures]], Path]:
+    """Measure, and keep the figures in a file of this machine's, beside those of parts measured before."""
+    if peer:
+        lightly.available()
+    how = execution_of(configs[0])
+    learnt, _ = load_data(configs[0].data, "test", configs[0].root)
+    with how.applied():
+        measured = Bench(configs, how, learnt.to(how.device), peer)
+        found: dict[str, dict[str, Figures]] = {part: getattr(measured, part)() for part in parts}
+    machine = provenance(how.device)
+    file = out / f"{re.sub(r'[^a-z0-9]+', '-', machine['device'].lower()).strip('-')}.json"
+    _keep(file, found, {**machine, "cpu": _processor(), "cores": os.cpu_count()}, configs[0])
+    return found, file
+
+
+def _keep(file: Path, found: dict[str, Any], machine: dict[str, Any], config: Config) -> None:
+    before = json.loads(file.read_text()) if file.is_file() else {}
+    when = time.strftime("%Y-%m-%d")
+    batch, precision = config.batch, config.precision
+    new = {
+        part: {
+            "when": when,
+            "machine": machine,
+            "data": config.data,
+            "batch": batch,
+            "precision": precision,
+            "found": rows,
+        }
+        for part, rows in found.items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, {**before, **new})
+
+
+def _title(config: Config) -> str:
+    whole = " on all layers" if config.energy and config.energy_layers == ("encoder", "projector", "predictor") else ""
+    return config.title + whole
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") if os.path.exists("/proc/cpuinfo") else open(os.devnull) as file:
+        names = re.findall(r"model name\s*: (.*)", file.read())
+    return names[0] if names else platform.processor()
+
+
+def _forget() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,239 @@
+"""What each command of the command line does with its words."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from hypersphere.config import PRESETS, Config, recipe
+from hypersphere.errors import UserError
+from hypersphere.options import parse, peek, take_word
+
+COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {}
+
+
+def command(summary: str) -> Callable[[Callable[[list[str]], None]], Callable[[list[str]], None]]:
+    def register(function: Callable[[list[str]], None]) -> Callable[[list[str]], None]:
+        COMMANDS[function.__name__] = (function, summary)
+        return function
+
+    return register
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainOptions(Config):
+    # Go on with the interrupted run in this folder; other options must agree with those it was started with.
+    resume: Path | None = None
+    # METHOD says it.
+    method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
+
+    @staticmethod
+    def of(config: Config, resume: str | None) -> "PretrainOptions":
+        return PretrainOptions(**vars(config), resume=None if resume is None else Path(resume))
+
+    @property
+    def config(self) -> Config:
+        return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
+
+
+@command("METHOD   learn an encoder: byol, byol-uni, byol-mhe or simclr")
+def pretrain(words: list[str]) -> None:
+    if any(word.partition("=")[0] == "--method" for word in words):
+        raise UserError("the method is said without --method: hypersphere pretrain METHOD …")
+    method = take_word(words, PretrainOptions, "METHOD")
+    data, resume = peek(words, "--data"), peek(words, "--resume")
+    if method is None and resume is None and not {"-h", "--help"} & set(words):
+        raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
+    if resume is None:
+        default = recipe(method or "byol", data or "cifar10")
+    else:
+        from hypersphere.run import agreeing, go_on, load_config, with_preset
+
+        saved = load_config(resume)
+        default = with_preset(saved, method)
+    about = (
+        f"Learn an encoder from unlabelled images. METHOD: {', '.join(PRESETS)}.\n\n"
+        f"The defaults depend on METHOD and --data: these are of {default.title} on {default.data}."
+    )
+    options = PretrainOptions.of(default, resume)
+    config = parse(PretrainOptions, words, "hypersphere pretrain METHOD", about, options).config
+    if resume is None:
+        from hypersphere.run import start
+
+        run = start(config)
+    else:
+        run = go_on(Path(resume), agreeing(saved, config, resume))
+    print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
+    print(f"next: hypersphere evaluate {run.path}")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateOptions:
+    # What to measure; linear is the paper's, and takes longest.
+    probes: tuple[Literal["linear", "linear-cached", "knn", "few-shot"], ...] = (
+        "linear",
+        "linear-cached",
+        "knn",
+        "few-shot",
+    )
+    # On which images (None: those the run held out).
+    holdout: Literal["validation", "test"] | None = None
+    # auto: the GPU if there is one.
+    device: str = "auto"
+    # Folder of the data files (None: the run's).
+    root: Path | None = None
+
+
+@command("RUN      measure an encoder: linear probes, k-NN, few-shot")
+def evaluate(words: list[str]) -> None:
+    path = take_word(words, EvaluateOptions, "RUN")
+    about = "Measure what can be read from a run's encoder. RUN: the folder that pretrain wrote."
+    options = parse(EvaluateOptions, words, "hypersphere evaluate RUN", about, EvaluateOptions())
+    if path is None:
+        raise UserError("say which run to evaluate: hypersphere evaluate RUN")
+    from hypersphere.run import load_run
+
+    run = load_run(path, options.device)
+    if options.root is not None:
+        run.config = run.config.replace(root=options.root)
+    found = run.measure(options.probes, options.holdout, progress=True)
+    steps = run.steps
+    unfinished = f", update {run.step} of {steps}" if run.step < steps else ""
+    holdout = options.holdout or run.config.holdout
+    _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images")
+    run.keep(found, options.holdout)
+    print(f"written to {run.path / 'evaluation.json'}")
+
+
+def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("probe", title=title)
+    table.add_column("top-1 %", justify="right")
+    table.add_column("top-5 %", justify="right")
+    for probe, values in found.items():
+        if "top1" in values:
+            name = f"{values['k']}-NN" if "k" in values else probe
+            interval = f" ± {values['interval']:.2f}" if "interval" in values else ""
+            top5 = f"{values['top5']:.2f}" if "top5" in values else "–"
+            table.add_row(name, f"{values['top1']:.2f}{interval}", top5)
+    sphere = found["sphere"]
+    Console().print(table)
+    print(f"features: uniformity {sphere['uniformity']:.3f}, effective rank {sphere['effective_rank']:.1f}")
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoOptions:
+    # Where to write.
+    out: Path = Path("runs/demo")
+    # Seed of all three runs.
+    seed: int = 0
+    # Passes over the digits (None: the recipe's).
+    epochs: int | None = None
+
+
+@command("         three encoders learnt from handwritten digits, in minutes on a CPU")
+def demo(words: list[str]) -> None:
+    take_word(words, DemoOptions)
+    about = "Pretrain BYOL, BYOL + Uni and BYOL-MHE on embedded digits and compare them."
+    options = parse(DemoOptions, words, "hypersphere demo", about, DemoOptions())
+    from hypersphere.demo import demo as run_demo
+
+    run_demo(**vars(options))
+
+
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    root: Path | None = None
+
+
+@command("[NAME]   list the data sets, or fetch one")
+def data(words: list[str]) -> None:
+    name = take_word(words, DataOptions, "NAME")
+    about = "List the data sets; with NAME, fetch that one and check it."
+    options = parse(DataOptions, words, "hypersphere data [NAME]", about, DataOptions())
+    from hypersphere.data import SOURCES, default_root, load_data
+
+    if name is None:
+        for key, source in SOURCES.items():
+            print(f"{key:9} {source.summary}")
+        return
+    rest, validation = load_data(name, "validation", options.root)
+    train, test = load_data(name, "test", options.root)
+    split = f"{len(rest):,} + {len(validation):,} for validation"
+    where = options.root or default_root()
+    print(f"{name} in {where}: {len(train):,} training images ({split}), {len(test):,} test images")
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchOptions:
+    # Methods whose update is timed; those with an energy also with it on all layers.
+    methods: tuple[str, ...] = ("byol", "byol-mhe")
+    # What to measure: a whole update and its stages, the time to the first one, the linear probes, the energy of many
+    # neurons, views on one core.
+    parts: tuple[Literal["step", "first", "probes", "energy", "views"], ...] = (
+        "step",
+        "first",
+        "probes",
+        "energy",
+        "views",
+    )
+    # The same work through another library as well, where it is installed.
+    peer: Literal["lightly"] | None = None
+    # Data set.
+    data: str = "cifar10"
+    # Images per update (None: the recipe's).
+    batch: int | None = None
+    # Arithmetic of the networks.
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    # auto: the GPU if there is one.
+    device: str = "auto"
+    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    root: Path | None = None
+    # Folder of the figures, a file a machine.
+    out: Path = Path("benchmarks")
+
+    @property
+    def configs(self) -> list[Config]:
+        given: dict[str, Any] = {"precision": self.precision, "device": self.device, "root": self.root}
+        given |= {} if self.batch is None else {"batch": self.batch}
+        plain = [recipe(method, self.data, **given) for method in self.methods]
+        layers = ("encoder", "projector", "predictor")
+        return plain + [config.replace(energy_layers=layers) for config in plain if config.energy]
+
+
+@command("         how fast this machine does it")
+def bench(words: list[str]) -> None:
+    take_word(words, BenchOptions)
+    about = "Time updates, probes, views and energies here, beside what the machine could do."
+    options = parse(BenchOptions, words, "hypersphere bench", about, BenchOptions())
+    if not options.methods or not options.parts:
+        raise UserError("`methods` and `parts` must name at least one each")
+    configs = options.configs
+    from hypersphere.bench import bench as measure
+
+    found, file = measure(configs, options.parts, options.peer is not None, options.out)
+    for part, rows in found.items():
+        _print_figures(part, rows)
+    print(f"written to {file}")
+
+
+def _print_figures(part: str, rows: dict[str, dict[str, float]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for figures in rows.values() for name in figures))
+    table = Table(part, *rows, title=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name in names:
+        table.add_row(name.replace("_", " "), *(_figure(figures.get(name)) for figures in rows.values()))
+    Console().print(table)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,223 @@
+"""Mean potentials of many layers with their gradients, and row log-sum-exps, by the kernels of `pairwise_kernels`.
+
+The reference is `hypersphere.sphere.pairwise`.
+
+Matrices are float32 and dense, each row of d numbers in one piece, in whatever order: pairs do not mind. Points beyond
+`largest` rows are taken panel by panel, so that memory beyond the gradient stays bounded.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hypersphere.kernels import pairwise_kernels as kernels
+from hypersphere.kernels import pairwise_tiles as tiles
+from hypersphere.kernels.pairwise_tiles import Shape
+from hypersphere.kernels.potentials import KINDS
+
+ROW_CHUNK = 1024  # entries of a row that a program holds at once
+# By what fits the registers and shared memory of a Hopper multiprocessor twice, so that one program's potentials
+# overlap another's products.
+SLOPES: dict[str, Any] = {"TILE": tiles.BLOCK, "DEPTH": 32, "num_warps": 4, "num_stages": 3}
+PULL: dict[str, Any] = {"DEPTH": 64, "num_warps": 8, "num_stages": 3}
+
+
+@dataclass(frozen=True)
+class Law:
+    """A potential as kernels know it: pairs of chord² (or anti²) below near2 are near, slopes are stored times `scale`
+    in 16 bits of `dtype`, like points."""
+
+    kind: str
+    s: float
+    half_space: bool
+    floor2: float
+    near2: float
+    scale: float
+    dtype: torch.dtype = torch.float16
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {"KIND": KINDS[self.kind], "S": self.s, "FLOOR2": self.floor2, "HALF_SPACE": self.half_space}
+
+
+def pair_sums(
+    weights: Sequence[Tensor], law: Law, with_pull: bool, largest: int = tiles.LARGEST
+) -> tuple[Tensor, Tensor]:
+    """For each matrix the sum of φ over ordered pairs, in float64; and the pull on all unit rows, for the gradients."""
+    device = weights[0].device
+    shapes = [Shape(len(w), w[0].numel()) for w in weights]
+    places = tiles.pull_places(shapes)
+    pull = torch.empty(places[-1] if with_pull else 0, device=device)
+    sums = torch.zeros(len(weights), dtype=torch.float64, device=device)
+    small = [i for i, shape in enumerate(shapes) if shape.n <= largest]
+    with _on(device):
+        if small:
+            starts = tuple(places[i] for i in small)
+            found = _layers([weights[i] for i in small], tuple(shapes[i] for i in small), starts, law, pull, with_pull)
+            if len(small) == len(weights):
+                return found, pull
+            sums[small] = found
+        for i, shape in enumerate(shapes):
+            if shape.n > largest:
+                _panel_by_panel(weights[i], shape, law, sums[i], pull[places[i] : places[i + 1]], with_pull, largest)
+    return sums, pull
+
+
+def _layers(
+    weights: list[Tensor], shapes: tuple[Shape, ...], starts: tuple[int, ...], law: Law, pull: Tensor, with_pull: bool
+) -> Tensor:
+    device = pull.device
+    plan = tiles.layers_plan(shapes, starts, device)
+    values = torch.zeros(len(shapes), plan.values, device=device)
+    points = _pack(plan.rows, weights, plan.panels, law.dtype)
+    for group in plan.groups:
+        slopes = torch.empty(group.slopes, dtype=law.dtype, device=device)
+        flags = torch.empty(group.flags, dtype=torch.int32, device=device)
+        _slopes(group.tiles, points, slopes, flags, values, law)
+        if with_pull:
+            _pull(group.pulls, points, slopes, pull, law)
+        _near(group.near, points, slopes, flags, pull, values, law, with_pull)
+    return values.sum(1, dtype=torch.float64)
+
+
+def _panel_by_panel(
+    w: Tensor, shape: Shape, law: Law, total: Tensor, pull: Tensor, with_pull: bool, largest: int
+) -> None:
+    """Panels a ≤ b, each pair of them once: S pulls on a, Sᵀ on b."""
+    device, d = w.device, shape.d
+    spans = [(start, min(start + largest, shape.n)) for start in range(0, shape.n, largest)]
+    pull.zero_()
+    for a, (begin, end) in enumerate(spans):
+        for other_begin, other_end in spans[a:]:
+            same = other_begin == begin
+            x, y = w[begin:end], w[other_begin:other_end]
+            plan = tiles.pair_plan(Shape(len(x), d), Shape(len(y), d), same, same, False, device)
+            values = torch.empty(plan.values, device=device)
+            points = _pack(plan.rows, [x] if same else [x, y], plan.panels, law.dtype)
+            slopes = torch.empty(plan.slopes, dtype=law.dtype, device=device)
+            flags = torch.empty(plan.flags, dtype=torch.int32, device=device)
+            _slopes(plan.tiles, points, slopes, flags, values, law)
+            sides = [(plan.pulls_on_x, plan.near_x, begin)]
+            sides += [] if same else [(plan.pulls_on_y, plan.near_y, other_begin)]
+            for side, (pulls, near, start) in enumerate(sides):
+                on_side = pull[start * shape.width :]
+                if with_pull:
+                    _pull(pulls, points, slopes, on_side, law, add=True)
+                _near(near, points, slopes, flags, on_side, values, law, with_pull, on_y=side == 1)
+            total += values.sum(dtype=torch.float64)
+
+
+def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, factors: Tensor) -> list[Tensor]:
+    """What `pair_sums` left, through the normalization of the rows, times upstream · factors of each matrix."""
+    gradients = [torch.empty_like(w) for w in weights]
+    jobs = tiles.finish_plan(tuple(Shape(len(w), w[0].numel()) for w in weights), pull.device)
+    with _on(pull.device):
+        kernels.finish_kernel[(len(jobs),)](
+            jobs, _addresses([*weights, *gradients]), pull, upstream.contiguous(), factors, len(weights),
+            ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=8,
+        )  # fmt: skip
+    return gradients
+
+
+def row_logsumexp(
+    x: Tensor, y: Tensor, scale: float, exclude_self: bool, largest: int = tiles.LARGEST, dtype=torch.float16
+) -> Tensor:
+    """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x, all rows being unit ones."""
+    total = torch.full((len(x),), -torch.inf, device=x.device)
+    with _on(x.device):
+        for rows in _spans(len(x), largest):
+            for cols in _spans(len(y), largest):
+                own, other = x[rows], y[cols]
+                skip_self = exclude_self and rows == cols
+                shapes = Shape(*own.shape), Shape(*other.shape)
+                plan = tiles.log_sum_plan(*shapes, skip_self, x.device)
+                sums = torch.empty(plan.runs, len(own), device=x.device)
+                points = _pack(plan.rows, [own, other], plan.panels, dtype, normalize=False)
+                kernels.log_sums_kernel[(len(plan.sums),)](plan.sums, points, sums, float(scale), **SLOPES)
+                total[rows] = torch.logaddexp(total[rows], sums.logsumexp(0))
+    return total
+
+
+def row_logsumexp_backward(
+    x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool,
+    near2: float, largest: int = tiles.LARGEST, dtype=torch.float16,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Gradients by x and y: of the weights P of the softmax, P Y and Pᵀ (upstream ∘ X), up to multiples of a point."""
+    law = Law("softmax", float(scale), False, 0.0, near2, 2.0**15, dtype)
+    greatest = upstream.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
+    gains = upstream / greatest  # at most 1: in the range of 16 bits
+    on_x, on_y = (torch.zeros(Shape(*points.shape).size, device=x.device) for points in (x, y))
+    width = Shape(*x.shape).width
+    with _on(x.device):
+        for rows in _spans(len(x), largest):
+            for cols in _spans(len(y), largest):
+                own, other, gain, sums = x[rows], y[cols], gains[rows], total[rows]
+                shapes = Shape(*own.shape), Shape(*other.shape)
+                plan = tiles.pair_plan(*shapes, False, exclude_self and rows == cols, True, x.device)
+                points = _pack(plan.rows, [own, other, own], plan.panels, dtype, normalize=False, gains=gain)
+                values = torch.empty(plan.values, device=x.device)
+                slopes = torch.empty(plan.slopes, dtype=dtype, device=x.device)
+                flags = torch.empty(plan.flags, dtype=torch.int32, device=x.device)
+                _slopes(plan.tiles, points, slopes, flags, values, law, sums)
+                for pulls, near, pull, side in (
+                    (plan.pulls_on_x, plan.near_x, on_x[rows.start * width :], False),
+                    (plan.pulls_on_y, plan.near_y, on_y[cols.start * width :], True),
+                ):
+                    _pull(pulls, points, slopes, pull, law, add=True)
+                    _near(near, points, slopes, flags, pull, values, law, True, side, sums, gain)
+    grad_x = on_x.view(-1, width)[: len(x), : x.shape[1]] * (scale * upstream)[:, None]
+    return grad_x, on_y.view(-1, width)[: len(y), : y.shape[1]] * (scale * greatest)
+
+
+def _spans(n: int, largest: int) -> list[slice]:
+    return [slice(start, min(start + largest, n)) for start in range(0, n, largest)]
+
+
+def _on(device: torch.device) -> contextlib.AbstractContextManager:
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def _addresses(matrices: Sequence[Tensor]) -> Tensor:
+    table = torch.empty(len(matrices), dtype=torch.int64, device=matrices[0].device)
+    kernels.write_addresses[(1,)](table, tuple(matrix.data_ptr() for matrix in matrices), num_warps=1)
+    return table
+
+
+def _pack(
+    jobs: Tensor, matrices: list[Tensor], size: int, dtype: torch.dtype, *, normalize: bool = True,
+    gains: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    points = torch.empty(size, dtype=dtype, device=jobs.device)
+    kernels.pack[(len(jobs),)](
+        jobs, _addresses(matrices), gains, points,
+        NORMALIZE=normalize, SCALED=gains is not None, ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=8,
+    )  # fmt: skip
+    return points
+
+
+def _slopes(
+    jobs: Tensor, points: Tensor, slopes: Tensor, flags: Tensor, values: Tensor, law: Law,
+    totals: Tensor | None = None,
+) -> None:  # fmt: skip
+    kernels.slopes_kernel[(len(jobs),)](
+        jobs, points, slopes, flags, values, totals, **law.constants, NEAR2=law.near2, SCALE=law.scale, **SLOPES
+    )
+
+
+def _pull(jobs: Tensor, points: Tensor, slopes: Tensor, pull: Tensor, law: Law, add: bool = False) -> None:
+    kernels.pull_kernel[(len(jobs),)](jobs, points, slopes, pull, 1 / law.scale, ADD=add, **PULL)
+
+
+def _near(
+    jobs: Tensor, points: Tensor, slopes: Tensor, flags: Tensor, pull: Tensor, values: Tensor, law: Law,
+    with_pull: bool, on_y: bool = False, totals: Tensor | None = None, gains: Tensor | None = None,
+) -> None:  # fmt: skip
+    kernels.near_kernel[(len(jobs) * tiles.ROWS,)](
+        jobs, points, slopes, flags, pull, values, totals, gains, **law.constants,
+        PULL=with_pull, ON_Y=on_y and totals is not None, ROWS=tiles.ROWS,
+        TILES=tiles.LARGEST // tiles.BLOCK, CHUNK=ROW_CHUNK, num_warps=4,
+    )  # fmt: skip

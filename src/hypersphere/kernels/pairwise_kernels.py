@@ -1,0 +1,370 @@
+"""Kernels over pairs of points on the sphere; the reference is `hypersphere.sphere.pairwise`.
+
+    pack         rows → unit rows, each number as the sum of two of 16 bits, high + low, which keeps 22 bits in float16
+    slopes       tiles of cosines by high·high + high·low + low·high → sums of φ, and slopes φ′(c) in 16 bits
+    pull         slopes @ points, the gradient with respect to unit rows
+    near_pairs   the pairs too near ±1 for a cosine, by y ∓ x
+    finish       the gradient through the normalization, in the layout of the weights
+    log_sums     log-sum-exp of rows of cosines
+
+A launch covers all layers: a program reads from a table of `pairwise_tiles` what its part is, in the order
+of the fields there. Nothing is added atomically, so results are the same bit by bit, and nothing waits for the host.
+
+`slopes` marks a near pair by −0 in the slope matrix (which pulls by nothing) and raises a flag for its tile.
+"""
+
+import triton
+import triton.language as tl
+
+from hypersphere.kernels.potentials import SOFTMAX, potential
+
+UNIT = tl.constexpr(256.0)  # points are packed at this length, so that the low part is no subnormal number in float16
+UNIT2 = tl.constexpr(65536.0)
+NEAR = tl.constexpr(-0x8000)  # the bits of −0
+BLOCK = tl.constexpr(128)  # as in pairwise_tiles; in a packed row, BLOCK high parts and their low parts take turns
+
+
+@triton.jit
+def write_addresses(table, addresses):
+    """Kernel arguments to memory: unlike a copy from the host, this can be captured in a CUDA graph."""
+    for i in tl.static_range(len(addresses)):
+        tl.store(table + i, addresses[i])
+
+
+@triton.jit
+def _matrix(addresses, index):
+    return tl.load(addresses + index).to(tl.pointer_type(tl.float32))
+
+
+@triton.jit
+def _lengths(matrix, at, real, d, ROWS: tl.constexpr, CHUNK: tl.constexpr):
+    """Of each row its largest entry and its norm relative to that, (1, 0) for a row of zeros: as `sphere.unit`."""
+    k = tl.arange(0, CHUNK)[None, :]
+    largest = tl.zeros((ROWS, 1), tl.float32)
+    for start in range(0, d, CHUNK):
+        w = tl.load(matrix + at + start + k, mask=real & (start + k < d), other=0)
+        largest = tl.maximum(largest, tl.max(tl.abs(w), 1, keep_dims=True))
+    largest = tl.where(largest == 0, 1, largest)
+    square = tl.zeros((ROWS, 1), tl.float32)
+    for start in range(0, d, CHUNK):
+        w = tl.load(matrix + at + start + k, mask=real & (start + k < d), other=0)
+        w = tl.div_rn(w, largest)
+        square += tl.sum(w * w, 1, keep_dims=True)
+    return largest, tl.sqrt_rn(square)
+
+
+@triton.jit
+def _high(k):
+    """Where in a packed row the high part of entry k is; the low part comes BLOCK later."""
+    return k + k // BLOCK * BLOCK
+
+
+@triton.jit
+def pack(
+    jobs, addresses, gains, points,
+    NORMALIZE: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Matrices 0 and 1 as they are; matrix 2, if SCALED, times a gain for each row."""
+    job = jobs + tl.program_id(0) * 9
+    index = tl.load(job)
+    matrix = _matrix(addresses, index)
+    first, n, d, width = tl.load(job + 1), tl.load(job + 2), tl.load(job + 3), tl.load(job + 4)
+    r, k = tl.arange(0, ROWS)[:, None], tl.arange(0, CHUNK)[None, :]
+    real = first + r < n
+    at = (first + r) * d
+    factor = tl.full((ROWS, 1), UNIT, tl.float32)
+    if SCALED:
+        if index == 2:
+            factor *= tl.load(gains + first + r, mask=real, other=0)
+    if NORMALIZE:
+        largest, norm = _lengths(matrix, at, real, d, ROWS, CHUNK)
+    points += tl.load(job + 5) + r * (2 * width)
+    for start in range(0, width, CHUNK):
+        x = tl.load(matrix + at + start + k, mask=real & (start + k < d), other=0)
+        if NORMALIZE:
+            x = tl.where(norm == 0, 0, tl.div_rn(tl.div_rn(x, largest), norm))
+        x *= factor
+        high = x.to(points.dtype.element_ty)
+        low = (x - high.to(tl.float32)).to(points.dtype.element_ty)
+        target = points + _high(start + k)
+        tl.store(target, high, mask=start + k < width)
+        tl.store(target + BLOCK, low, mask=start + k < width)
+
+
+@triton.jit
+def _cosines(points, x, y, width, TILE: tl.constexpr, DEPTH: tl.constexpr):
+    """By high·high + high·low + low·high."""
+    r, k = tl.arange(0, TILE), tl.arange(0, DEPTH)
+    x_at = points + x + r[:, None] * (2 * width) + k[None, :]
+    y_at = points + y + r[None, :] * (2 * width) + k[:, None]
+    products = tl.zeros((TILE, TILE), tl.float32)
+    for start in range(0, width, DEPTH):
+        at = _high(start)
+        x_high, x_low = tl.load(x_at + at), tl.load(x_at + at + BLOCK)
+        y_high, y_low = tl.load(y_at + at), tl.load(y_at + at + BLOCK)
+        products = tl.dot(x_high, y_high, products)
+        products = tl.dot(x_high, y_low, products)
+        products = tl.dot(x_low, y_high, products)
+    return products * (1 / UNIT2)
+
+
+@triton.jit
+def _are_pairs(rows, cols, shift, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Which places of a tile are two different points that exist."""
+    r, c = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    return (r < rows) & (c < cols) & (r + shift != c)
+
+
+@triton.jit
+def _halves(x, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Left and right: potentials are taken of a part of a tile at a time, to need fewer registers."""
+    return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLS // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def _slope_part(
+    cosine, col, rows, cols, shift, slopes, stride, totals,
+    KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
+    NEAR2: tl.constexpr, SCALE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """Columns col … of a tile: writes slopes, returns for each row Σ φ of what is not near, and whether any is."""
+    r, c = tl.arange(0, ROWS), tl.arange(0, COLS)
+    pair = _are_pairs(rows, cols - col, shift - col, ROWS, COLS)
+    if KIND == SOFTMAX:
+        slope = tl.exp(S * cosine - tl.load(totals + r, mask=r < rows, other=0)[:, None])
+        value = slope
+    else:
+        value, slope = potential(2 - 2 * cosine, 2 + 2 * cosine, KIND, S, FLOOR2, HALF_SPACE)
+    near = pair & (tl.abs(cosine) > 1 - NEAR2 / 2)
+    bits = (slope * SCALE).to(slopes.dtype.element_ty).to(tl.int16, bitcast=True)
+    bits = tl.where(pair & (bits != NEAR), bits, 0)
+    bits = tl.where(near, NEAR, bits).to(tl.int16)
+    tl.store(slopes + r[:, None] * stride + (col + c)[None, :], bits.to(slopes.dtype.element_ty, bitcast=True))
+    return tl.sum(tl.where(pair & (near == 0), value, 0), 1), tl.max(near.to(tl.int32), 1)
+
+
+@triton.jit
+def _slope_tile(
+    job, points, slopes, flags, values, totals,
+    KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
+    NEAR2: tl.constexpr, SCALE: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    x, y = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
+    width = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
+    cosine = _cosines(points, x, y, width, TILE, DEPTH)
+    rows, cols, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4).to(tl.int32), tl.load(job + 5).to(tl.int32)
+    slopes += tl.multiple_of(tl.load(job + 7), 64)
+    stride = tl.multiple_of(tl.load(job + 8).to(tl.int32), BLOCK)
+    if KIND == SOFTMAX:
+        totals += tl.load(job + 13)
+    EIGHTH: tl.constexpr = TILE // 8
+    value, near = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.int32)
+    whole = _halves(cosine, TILE, TILE)
+    for a in tl.static_range(2):
+        half = _halves(whole[a], TILE, TILE // 2)
+        for b in tl.static_range(2):
+            quarter = _halves(half[b], TILE, TILE // 4)
+            for c in tl.static_range(2):
+                found, flagged = _slope_part(
+                    quarter[c], (4 * a + 2 * b + c) * EIGHTH, rows, cols, shift, slopes, stride, totals,
+                    KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, TILE, EIGHTH,
+                )  # fmt: skip
+                value += found
+                near = tl.maximum(near, flagged)
+    flag = tl.max(near, 0)
+    tl.store(flags + tl.load(job + 9), flag)
+    tl.store(flags + tl.load(job + 10), flag)
+    tl.store(values + tl.load(job + 11), tl.sum(value, 0) * tl.load(job + 6).to(tl.float32))
+
+
+@triton.jit
+def slopes_kernel(
+    jobs, points, slopes, flags, values, totals,
+    KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
+    NEAR2: tl.constexpr, SCALE: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Tiles of TILE, or of half of it, with twice the depth, where the table says so."""
+    job = jobs + tl.program_id(0) * 14
+    if tl.load(job + 12) == TILE:
+        _slope_tile(job, points, slopes, flags, values, totals,
+                    KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, TILE, DEPTH)  # fmt: skip
+    else:
+        _slope_tile(job, points, slopes, flags, values, totals,
+                    KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, TILE // 2, 2 * DEPTH)  # fmt: skip
+
+
+@triton.jit
+def _add_pulls(total, slopes, row_step, col_step, points, width, begin, end, DEPTH: tl.constexpr):
+    r, c, k = tl.arange(0, BLOCK), tl.arange(0, 2 * BLOCK), tl.arange(0, DEPTH)
+    for start in range(begin, end, DEPTH):
+        slope = tl.load(slopes + r[:, None] * row_step + (start + k)[None, :] * col_step)
+        total = tl.dot(slope, tl.load(points + (start + k)[:, None] * (2 * width) + c[None, :]), total)
+    return total
+
+
+@triton.jit
+def pull_kernel(jobs, points, slopes, pull, inverse_scale, ADD: tl.constexpr, DEPTH: tl.constexpr):
+    """pull = slopes @ points, or added to it: by the high parts and the low parts side by side, then their sum."""
+    job = jobs + tl.program_id(0) * 9
+    straight, mirrored = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
+    stride = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
+    points += tl.multiple_of(tl.load(job + 3), BLOCK)
+    width = tl.multiple_of(tl.load(job + 4).to(tl.int32), BLOCK)
+    begin, split, end = tl.load(job + 5).to(tl.int32), tl.load(job + 6).to(tl.int32), tl.load(job + 7).to(tl.int32)
+    begin, end = tl.multiple_of(begin, 64), tl.multiple_of(end, 64)
+    split = tl.multiple_of(tl.minimum(tl.maximum(split, begin), end), 64)
+    total = tl.zeros((BLOCK, 2 * BLOCK), tl.float32)
+    total = _add_pulls(total, slopes + mirrored, 1, stride, points, width, begin, split, DEPTH)
+    total = _add_pulls(total, slopes + straight, stride, 1, points, width, split, end, DEPTH)
+    high, low = _halves(total, BLOCK, 2 * BLOCK)
+    r = tl.arange(0, BLOCK)
+    at = pull + tl.multiple_of(tl.load(job + 8), BLOCK) + r[:, None] * width + r[None, :]
+    total = (high + low) * (inverse_scale / UNIT)
+    if ADD:
+        total += tl.load(at)
+    tl.store(at, total)
+
+
+@triton.jit
+def _entries(point, k, width):
+    at = point + _high(k)
+    return tl.load(at, mask=k < width, other=0).to(tl.float32) + tl.load(at + BLOCK, mask=k < width, other=0)
+
+
+@triton.jit
+def _near_pair(
+    own, other, width, pull, totals, gain, index,
+    KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
+    PULL: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """φ of one pair, and slope · (y ∓ x) added to x's pull: no digits cancel, and duplicates pull by exactly 0."""
+    chord2, anti2 = tl.zeros((CHUNK,), tl.float32), tl.zeros((CHUNK,), tl.float32)
+    for start in range(0, width, CHUNK):
+        k = start + tl.arange(0, CHUNK)
+        x, y = _entries(own, k, width), _entries(other, k, width)
+        chord2 += (y - x) * (y - x)
+        anti2 += (y + x) * (y + x)
+    chord2, anti2 = tl.sum(chord2, 0) / UNIT2, tl.sum(anti2, 0) / UNIT2
+    side = tl.where(chord2 < anti2, 1.0, -1.0)
+    if KIND == SOFTMAX:
+        cosine = side * (1 - tl.minimum(chord2, anti2) / 2)
+        slope = tl.exp(S * cosine - tl.load(totals + index)) * gain
+        value = slope
+    else:
+        value, slope = potential(chord2, anti2, KIND, S, FLOOR2, HALF_SPACE)
+    if PULL:
+        for start in range(0, width, CHUNK):
+            k = start + tl.arange(0, CHUNK)
+            x, y = _entries(own, k, width), _entries(other, k, width)
+            before = tl.load(pull + k, mask=k < width, other=0)
+            tl.store(pull + k, before + (slope / UNIT) * (y - side * x), mask=k < width)
+        tl.debug_barrier()
+    return value
+
+
+@triton.jit
+def near_kernel(
+    jobs, points, slopes, flags, pull, values, totals, gains,
+    KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
+    PULL: tl.constexpr, ON_Y: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """One point, and those near it or its opposite, one after the other."""
+    job = jobs + (tl.program_id(0) // ROWS) * 14
+    r = tl.program_id(0) % ROWS
+    if r < tl.load(job + 3):
+        tiles, step = tl.load(job + 5).to(tl.int32), tl.load(job + 8)
+        flags += tl.load(job + 7)
+        t = tl.arange(0, TILES)
+        value = 0.0
+        if tl.max(tl.load(flags + t * step, mask=t < tiles, other=0), 0) > 0:
+            width, tile, row = tl.load(job + 2).to(tl.int32), tl.load(job + 6), tl.load(job + 4) + r
+            own, other = points + tl.load(job) + r * (2 * width), points + tl.load(job + 1)
+            slopes += tl.load(job + 9)
+            stride, split = tl.load(job + 10), tl.load(job + 11)
+            pull += tl.load(job + 12) + r * width
+            c = tl.arange(0, BLOCK)
+            for b in range(tiles):
+                if tl.load(flags + b * step) > 0:
+                    col = b * tile + c
+                    at = tl.where(col < split, col * stride + row, row * stride + col)
+                    bits = tl.load(slopes + at, mask=c < tile, other=0).to(tl.int16, bitcast=True)
+                    near = (bits == NEAR).to(tl.int32)
+                    for _ in range(tl.sum(near, 0)):
+                        found = tl.argmax(near, 0)
+                        near = tl.where(c == found, 0, near)
+                        partner = b * tile + found
+                        index, gain = row, 1.0
+                        if ON_Y:
+                            index, gain = partner, tl.load(gains + partner)
+                        value += _near_pair(
+                            own, other + partner * (2 * width), width, pull, totals, gain, index,
+                            KIND, S, FLOOR2, HALF_SPACE, PULL, CHUNK,
+                        )  # fmt: skip
+        tl.store(values + tl.load(job + 13) + r, value)
+
+
+@triton.jit
+def finish_kernel(jobs, addresses, pull, upstream, factors, matrices, ROWS: tl.constexpr, CHUNK: tl.constexpr):
+    """∂/∂w = (g − (g·ŵ) ŵ) / ‖w‖ for the gradient g by ŵ, times what comes from above; 0 for a row of zeros."""
+    job = jobs + tl.program_id(0) * 9
+    index = tl.load(job)
+    matrix, gradient = _matrix(addresses, index), _matrix(addresses, matrices + index)
+    first, n, d, width = tl.load(job + 1), tl.load(job + 2), tl.load(job + 3), tl.load(job + 4)
+    pull += tl.load(job + 6)
+    parts, part = tl.load(job + 7), tl.load(job + 8)
+    r, k = tl.arange(0, ROWS)[:, None], tl.arange(0, CHUNK)[None, :]
+    real = first + r < n
+    at = (first + r) * d
+    largest, norm = _lengths(matrix, at, real, d, ROWS, CHUNK)
+    along = tl.zeros((ROWS, 1), tl.float32)
+    for start in range(0, d, CHUNK):
+        inside = real & (start + k < d)
+        w = tl.div_rn(tl.load(matrix + at + start + k, mask=inside, other=0), largest)
+        along += tl.sum(
+            w * _sum_parts(pull + r * width + start + k, inside, parts, part, ROWS, CHUNK), 1, keep_dims=True
+        )
+    factor = tl.load(upstream + index) * tl.load(factors + index)
+    for start in range(0, d, CHUNK):
+        inside = real & (start + k < d)
+        w = tl.div_rn(tl.load(matrix + at + start + k, mask=inside, other=0), largest)
+        g = _sum_parts(pull + r * width + start + k, inside, parts, part, ROWS, CHUNK)
+        g = tl.div_rn(tl.div_rn(g - along * w / (norm * norm), norm) * factor, largest)
+        tl.store(gradient + at + start + k, tl.where(norm == 0, 0, g), mask=inside)
+
+
+@triton.jit
+def _sum_parts(at, inside, parts, part, ROWS: tl.constexpr, CHUNK: tl.constexpr):
+    total = tl.zeros((ROWS, CHUNK), tl.float32)
+    for p in range(parts):
+        total += tl.load(at + p * part, mask=inside, other=0)
+    return total
+
+
+@triton.jit
+def _log_sum_tiles(
+    job, points, sums, scale, TILE: tl.constexpr, DEPTH: tl.constexpr
+):  # fmt: skip
+    x, y = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
+    width = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
+    rows, cols, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4).to(tl.int32), tl.load(job + 5).to(tl.int32)
+    largest = tl.full((TILE,), float("-inf"), tl.float32)
+    total = tl.zeros((TILE,), tl.float32)
+    for col in range(0, cols, TILE):
+        logits = scale * _cosines(points, x, y + col * (2 * width), width, TILE, DEPTH)
+        logits = tl.where(_are_pairs(rows, cols - col, shift - col, TILE, TILE), logits, float("-inf"))
+        new = tl.maximum(largest, tl.max(logits, 1))
+        shield = tl.where(new == float("-inf"), 0, new)  # a row may have no pair yet
+        total = total * tl.exp(largest - shield) + tl.sum(tl.exp(logits - shield[:, None]), 1)
+        largest = new
+    r = tl.arange(0, TILE)
+    shield = tl.where(largest == float("-inf"), 0, largest)
+    tl.store(sums + tl.load(job + 7) + r, shield + tl.log(total), mask=r < rows)
+
+
+@triton.jit
+def log_sums_kernel(jobs, points, sums, scale, TILE: tl.constexpr, DEPTH: tl.constexpr):
+    job = jobs + tl.program_id(0) * 8
+    if tl.load(job + 6) == TILE:
+        _log_sum_tiles(job, points, sums, scale, TILE, DEPTH)
+    else:
+        _log_sum_tiles(job, points, sums, scale, TILE // 2, 2 * DEPTH)

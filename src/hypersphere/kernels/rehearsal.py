@@ -1,0 +1,48 @@
+"""Kernels compiled side by side, before they are needed one after the other."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+import triton
+from triton.runtime.jit import JITFunction
+
+Call = tuple[JITFunction, tuple[Any, ...], dict[str, Any]]
+
+
+def rehearse(function: Callable[[], object], device: torch.device) -> int:
+    """Go through `function` without launching a kernel, then compile all it would have launched; how many calls.
+
+    Its tensors hold nothing meaningful then: give it copies.
+    """
+    with _noted() as calls:
+        function()
+    with ThreadPoolExecutor() as pool:
+        with triton.AsyncCompileMode(pool):
+            kernels = [kernel.run(*args, grid=(1,), warmup=True, **options) for kernel, args, options in calls]
+        compiled = {id(k): k for k in (k.result() if hasattr(k, "result") else k for k in kernels)}
+        list(pool.map(lambda kernel: _load(kernel, device), compiled.values()))
+    return len(calls)
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[list[Call]]:
+    """Launches are noted, by any thread: gradients are computed in one of their own."""
+    calls: list[Call] = []
+    run = JITFunction.run
+
+    def note(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        calls.append((kernel, args, options))
+
+    JITFunction.run = note
+    try:
+        yield calls
+    finally:
+        JITFunction.run = run
+
+
+def _load(kernel: Any, device: torch.device) -> None:
+    torch.cuda.set_device(device)
+    _ = kernel.run  # builds its launcher and loads it

@@ -1,0 +1,323 @@
+"""Augmented views of small images in one pass: the fused form of `views.recipes.draw` and `apply`.
+
+One program makes one view of one image. It gathers the image from the data set, draws from Philox what
+`draws.uniforms` gives, and holds the view in registers, a tile for each channel, until it is written.
+One channel is treated as three equal ones, of which the first is written.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LARGEST_VIEW = 64  # pixels a side: what registers hold
+LARGEST_SOURCE = 128  # pixels a side: each view reads 16 times that area
+
+
+class Numbers(NamedTuple):
+    """An augmentation: probabilities as they are, ranges as low end and span."""
+
+    area: float  # of the box, as a share of the image
+    area_span: float
+    log_ratio: float  # of width to height
+    log_ratio_span: float
+    whole_height: float  # of the box where none fits
+    whole_width: float
+    flip: float
+    jitter: float
+    brightness: float
+    contrast: float
+    saturation: float
+    hue: float
+    grey: float
+    blur: float
+    sigma: float
+    sigma_span: float
+    solarize: float
+
+
+def fused_views(
+    pixels: Tensor,
+    sample: Tensor,
+    how: Numbers,
+    out: Tensor,
+    *,
+    first: int,
+    kernel: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    seed: int,
+    epoch: int | Tensor,
+    stream: int,
+) -> None:
+    """Fill `out` with view `first` of pixels[sample], then with view `first` + 1, as many as it holds.
+
+    pixels: N × C × H × W bytes, C = 1 or 3. sample: B. out: V·B × C × S × S, channels last. kernel: pixels of the
+    blur, 0 for none. A captured CUDA graph reads the sample anew, and the epoch where it is a 0-dim int64 tensor.
+    """
+    _, channels, height, width = pixels.shape
+    size = out.shape[2]
+    tile = triton.next_power_of_2(size * size)
+    if not isinstance(epoch, Tensor):
+        epoch = torch.full((), epoch, dtype=torch.int64, device=pixels.device)
+    with torch.cuda.device_of(pixels):
+        views_kernel[len(sample), len(out) // len(sample)](
+            pixels, sample.contiguous(), epoch, out, (seed & 0xFFFFFFFF) | stream << 32, first,
+            Numbers(*map(float, how)), tuple(map(float, mean)), tuple(map(float, std)),  # an int would be compiled in
+            height, width, channels, size, tile, _taps(height, size), _taps(width, size), kernel,
+            num_warps=warps(tile), num_stages=1, enable_fp_fusion=True,
+        )  # fmt: skip
+
+
+def _taps(pixels: int, size: int) -> int:
+    """The most source pixels a cubic kernel covers: it is four steps long, of the wider of both grids."""
+    return -(-4 * max(pixels, size) // size)
+
+
+def warps(tile: int) -> int:
+    """Of 8 pixels for each thread: no register spills, and what every thread draws again is little beside them."""
+    return min(max(tile // 256, 1), 16)
+
+
+@triton.jit(do_not_specialize=["key", "first"], do_not_specialize_on_alignment=["sample", "epoch", "out"])
+def views_kernel(
+    pixels, sample, epoch, out, key, first, how, mean, std,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr,
+    ROW_TAPS: tl.constexpr, COLUMN_TAPS: tl.constexpr, KERNEL: tl.constexpr,
+):  # fmt: skip
+    place, view = tl.program_id(0), tl.program_id(1)
+    index = tl.load(sample + place).to(tl.int64)
+    counter = (index.to(tl.uint32), tl.load(epoch).to(tl.uint32), (first + view).to(tl.uint32))
+    u_top, u_left, u_flip, u_jitter = uniforms(key, counter, 5)  # blocks 0 … 4 are the box's
+    u_brightness, u_contrast, u_saturation, u_hue = uniforms(key, counter, 6)
+    u_order, u_grey, u_blur, u_sigma = uniforms(key, counter, 7)
+    u_solarize, _, _, _ = uniforms(key, counter, 8)
+
+    cell = tl.minimum(tl.arange(0, TILE), SIZE * SIZE - 1)  # row by row; past the end, the last pixel again
+    row, column = cell // SIZE, cell % SIZE
+    box = _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH)
+    image = pixels + index * (CHANNELS * HEIGHT * WIDTH)
+    seen = tl.where(u_flip < how.flip, SIZE - 1 - column, column)
+    x = _crop(image, row, seen, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS)
+    if u_jitter < how.jitter:
+        factors = (
+            1 + how.brightness * (2 * u_brightness - 1),
+            1 + how.contrast * (2 * u_contrast - 1),
+            1 + how.saturation * (2 * u_saturation - 1),
+            how.hue * (2 * u_hue - 1),
+        )
+        x = _jitter(x, factors, (u_order * 24).to(tl.int32), CHANNELS, SIZE, TILE)
+    if u_grey < how.grey:
+        luma = _luma(x, CHANNELS)
+        x = (luma, luma, luma)
+    if KERNEL:
+        if u_blur < how.blur:
+            x = _blur(x, tl.maximum(how.sigma + how.sigma_span * u_sigma, 1e-3), row, column, SIZE, KERNEL)
+    if u_solarize < how.solarize:
+        x = _solarize(x)
+    out += (view * tl.num_programs(0) + place).to(tl.int64) * (SIZE * SIZE * CHANNELS)
+    _write(out, x, mean, std, CHANNELS, SIZE, TILE)
+
+
+@triton.jit
+def uniforms(key, counter, block):
+    """Numbers 4 · block … 4 · block + 3 of `draws.uniforms`."""
+    a, b, c, d = tl.philox(key, counter[0], counter[1], counter[2], block)
+    return _unit(a), _unit(b), _unit(c), _unit(d)
+
+
+@triton.jit
+def _unit(word):
+    return (word >> 8).to(tl.float32) * (1 / 16777216)
+
+
+@triton.jit
+def _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH):
+    """`views.recipes._box`: from the last try to the first, so that the first which fits remains."""
+    height, width = 0.0, 0.0
+    for n in range(5):
+        first_area, first_ratio, second_area, second_ratio = uniforms(key, counter, 4 - n)
+        height, width = _try(second_area, second_ratio, height, width, how, HEIGHT, WIDTH)
+        height, width = _try(first_area, first_ratio, height, width, how, HEIGHT, WIDTH)
+    found = height > 0
+    height = tl.where(found, height, how.whole_height)
+    width = tl.where(found, width, how.whole_width)
+    top = tl.where(found, tl.floor(u_top * (HEIGHT - height + 1)), tl.floor((HEIGHT - height) / 2))
+    left = tl.where(found, tl.floor(u_left * (WIDTH - width + 1)), tl.floor((WIDTH - width) / 2))
+    return top, left, height, width
+
+
+@triton.jit
+def _try(u_area, u_ratio, height, width, how, HEIGHT, WIDTH):
+    """A random box if it fits, else the one given."""
+    area = HEIGHT * WIDTH * (how.area + how.area_span * u_area)
+    ratio = tl.exp(how.log_ratio + how.log_ratio_span * u_ratio)
+    h = tl.floor(tl.sqrt_rn(tl.div_rn(area, ratio)) + 0.5)
+    w = tl.floor(tl.sqrt_rn(area * ratio) + 0.5)
+    fits = (w > 0) & (w <= WIDTH) & (h > 0) & (h <= HEIGHT)
+    return tl.where(fits, h, height), tl.where(fits, w, width)
+
+
+@triton.jit
+def _crop(image, row, column, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS):
+    """`ops.resized_crop`: the pixels of the box under the cubic kernel of each output pixel, tap by tap."""
+    top, left, height, width = box
+    y_step, x_step = height / SIZE, width / SIZE
+    y_centre, x_centre = top + (row + 0.5) * y_step, left + (column + 0.5) * x_step
+    red = tl.zeros(row.shape, tl.float32)
+    green, blue, total = red, red, red
+    for n in range(ROW_TAPS):
+        y, y_weight = _tap(n, y_centre, y_step, top, height)
+        for m in range(COLUMN_TAPS):
+            x, x_weight = _tap(m, x_centre, x_step, left, width)
+            pixel, weight = image + (y * WIDTH + x), y_weight * x_weight
+            total += weight
+            red += weight * tl.load(pixel).to(tl.float32)
+            if CHANNELS == 3:
+                green += weight * tl.load(pixel + HEIGHT * WIDTH).to(tl.float32)
+                blue += weight * tl.load(pixel + 2 * HEIGHT * WIDTH).to(tl.float32)
+    scale = 1 / (255 * total)
+    if CHANNELS == 1:
+        green, blue = red, red
+    return _clip(red * scale), _clip(green * scale), _clip(blue * scale)
+
+
+@triton.jit
+def _tap(n, centre, step, start, length):
+    """The n-th source pixel under the kernel around each centre, and its weight: 0 outside the box."""
+    spread = tl.maximum(step, 1.0)  # a wider kernel when shrinking
+    place = tl.floor(centre - 0.5 - 2 * spread) + (n + 1)
+    weight = _cubic((place + 0.5 - centre) / spread)
+    last = start + length - 1
+    weight = tl.where((place >= start) & (place <= last), weight, 0.0)
+    return tl.minimum(tl.maximum(place, start), last).to(tl.int32), weight
+
+
+@triton.jit
+def _cubic(x):
+    """Keys' kernel with a = −1/2."""
+    x = tl.abs(x)
+    inner = (1.5 * x - 2.5) * x * x + 1
+    outer = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return tl.where(x < 1, inner, tl.where(x < 2, outer, 0.0))
+
+
+@triton.jit
+def _clip(x):
+    return tl.minimum(tl.maximum(x, 0.0), 1.0)
+
+
+@triton.jit
+def _luma(x, CHANNELS):
+    red, green, blue = x
+    if CHANNELS == 1:
+        return red
+    else:
+        return 0.2989 * red + 0.587 * green + 0.114 * blue
+
+
+@triton.jit
+def _jitter(x, factors, rank, CHANNELS, SIZE, TILE):
+    """`ops.jitter` in the order of this rank among the permutations of 0 … 3, which are sorted."""
+    left, orders = 0x3210, 6  # a hexadecimal digit for each change to come, and the orders of those after the next
+    for n in range(4):
+        shift = rank // orders * 4
+        change = (left >> shift) & 15
+        left = (left & ((1 << shift) - 1)) | (left >> (shift + 4) << shift)
+        rank, orders = rank % orders, orders // tl.maximum(3 - n, 1)
+        if change == 0:
+            x = _blend(x, 0.0, factors[0])
+        elif change == 1:
+            x = _blend(x, _mean(_luma(x, CHANNELS), SIZE, TILE), factors[1])
+        elif CHANNELS == 3:
+            if change == 2:
+                x = _blend(x, _luma(x, CHANNELS), factors[2])
+            else:
+                x = _hue(x, factors[3])
+    return x
+
+
+@triton.jit
+def _blend(x, with_, factor):
+    red, green, blue = x
+    rest = (1 - factor) * with_
+    return _clip(factor * red + rest), _clip(factor * green + rest), _clip(factor * blue + rest)
+
+
+@triton.jit
+def _mean(x, SIZE, TILE):
+    return tl.sum(tl.where(tl.arange(0, TILE) < SIZE * SIZE, x, 0.0)) / (SIZE * SIZE)
+
+
+@triton.jit
+def _hue(x, turn):
+    """`ops.hue`."""
+    red, green, blue = x
+    value = tl.maximum(tl.maximum(red, green), blue)
+    chroma = value - tl.minimum(tl.minimum(red, green), blue)
+    safe = tl.where(chroma > 0, chroma, 1.0)
+    others = tl.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe)
+    sixth = tl.where(value == red, (green - blue) / safe, others) + 6 * turn
+    return _turned(value, chroma, sixth + 5), _turned(value, chroma, sixth + 3), _turned(value, chroma, sixth + 1)
+
+
+@triton.jit
+def _turned(value, chroma, phase):
+    phase -= 6 * tl.floor(phase / 6)
+    return value - chroma * _clip(tl.minimum(phase, 4 - phase))
+
+
+@triton.jit
+def _blur(x, sigma, row, column, SIZE, KERNEL):
+    """`ops.blur`."""
+    red, green, blue = x
+    return (
+        _blurred(red, sigma, row, column, SIZE, KERNEL),
+        _blurred(green, sigma, row, column, SIZE, KERNEL),
+        _blurred(blue, sigma, row, column, SIZE, KERNEL),
+    )
+
+
+@triton.jit
+def _blurred(x, sigma, row, column, SIZE, KERNEL):
+    """Along the columns, then along the rows; mirrored at the border."""
+    tall, wide, total = tl.zeros(x.shape, tl.float32), tl.zeros(x.shape, tl.float32), 0.0
+    for n in tl.static_range(KERNEL):
+        tall += _gauss(n, sigma, KERNEL) * tl.gather(x, _mirrored(row, n, SIZE, KERNEL) * SIZE + column, 0)
+        total += _gauss(n, sigma, KERNEL)
+    for n in tl.static_range(KERNEL):
+        wide += _gauss(n, sigma, KERNEL) * tl.gather(tall, row * SIZE + _mirrored(column, n, SIZE, KERNEL), 0)
+    return wide / (total * total)
+
+
+@triton.jit
+def _gauss(n, sigma, KERNEL):
+    gap = (n - KERNEL // 2) / sigma
+    return tl.exp(-0.5 * gap * gap)
+
+
+@triton.jit
+def _mirrored(place, n, SIZE, KERNEL):
+    return SIZE - 1 - tl.abs(SIZE - 1 - tl.abs(place + (n - KERNEL // 2)))
+
+
+@triton.jit
+def _solarize(x):
+    red, green, blue = x
+    return _inverted(red), _inverted(green), _inverted(blue)
+
+
+@triton.jit
+def _inverted(x):
+    return tl.where(x >= 0.5, 1 - x, x)
+
+
+@triton.jit
+def _write(out, x, mean, std, CHANNELS, SIZE, TILE):
+    """Normalized, channels last."""
+    cell = tl.arange(0, TILE)
+    for channel in tl.static_range(CHANNELS):
+        value = (x[channel] - mean[channel]) / std[channel]
+        tl.store(out + cell * CHANNELS + channel, value, mask=cell < SIZE * SIZE)

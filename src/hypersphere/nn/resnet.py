@@ -1,0 +1,55 @@
+"""torchvision's residual blocks, weight for weight, with each BatchNorm, residual and ReLU done in one pass."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torchvision.models import resnet
+
+from hypersphere.kernels import usable
+from hypersphere.nn.norm import PerView, norm_act, second_use
+
+
+class BasicBlock(resnet.BasicBlock):
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = second_use(x) if self.downsample is None else self.downsample(second_use(x))
+        x = norm_act(self.bn1, self.conv1(x))
+        return norm_act(self.bn2, self.conv2(x), shortcut)
+
+
+class Bottleneck(resnet.Bottleneck):
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = second_use(x) if self.downsample is None else self.downsample(second_use(x))
+        x = norm_act(self.bn1, self.conv1(x))
+        x = norm_act(self.bn2, self.conv2(x))
+        return norm_act(self.bn3, self.conv3(x), shortcut)
+
+
+def first_layer(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
+    """ReLU(norm(conv(x))); of small images by a kernel that leaves the sums which BatchNorm needs."""
+    plain = (conv.stride, conv.padding, conv.dilation, conv.groups) == ((1, 1), (1, 1), (1, 1), 1)
+    if not (plain and conv.bias is None and isinstance(norm, PerView) and norm.running_mean is not None and usable(x)):
+        return norm_act(norm, conv(x))
+    from hypersphere.kernels import stem
+
+    if not stem.takes(x, conv.weight):
+        return norm_act(norm, conv(x))
+    y, sums = stem.convolve(x, conv.weight, norm.running_mean, norm.views if norm.training else 1)
+    return norm(y, relu=True, sums=sums)
+
+
+class ResNet(resnet.ResNet):
+    def _forward_impl(self, x: Tensor) -> Tensor:
+        x = self.maxpool(first_layer(self.conv1, self.bn1, x))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(self.avgpool(x).flatten(1))
+
+
+LAYERS: dict[str, tuple[type[nn.Module], list[int]]] = {
+    "resnet18": (BasicBlock, [2, 2, 2, 2]),
+    "resnet50": (Bottleneck, [3, 4, 6, 3]),
+}
+
+
+def build_resnet(name: str, norm: Callable[[int], nn.Module]) -> resnet.ResNet:
+    block, layers = LAYERS[name]
+    return ResNet(block, layers, norm_layer=norm)

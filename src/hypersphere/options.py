@@ -1,0 +1,79 @@
+"""The words of a command line → options. A mistake becomes one line."""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, get_origin
+
+import tyro
+
+from hypersphere.errors import UserError, similar
+
+
+def take_word(words: list[str], kind: type, name: str | None = None) -> str | None:
+    """Take out the one word, of the given name, that is neither an option nor its value: it may stand anywhere."""
+    counts = _values_of_options(kind)
+    free, left = [], 0  # left: values still to come, of the option before
+    for place, word in enumerate(words):
+        option = word.partition("=")[0].replace("_", "-")
+        if word.startswith("--") or (word.startswith("-") and left != 1):  # -1 may be a value
+            if option not in counts:
+                raise UserError(f"unknown option {option}{similar(option, counts)}")
+            left = 0 if "=" in word else counts[option]
+        elif left == 0:
+            free.append(place)
+        else:
+            left -= left == 1
+    if len(free) > (name is not None):
+        raise UserError(f"what is {words[free[-1]]!r}? {f'One {name} is wanted' if name else 'No such word is wanted'}")
+    return words.pop(free[0]) if free else None
+
+
+_MANY = -1
+
+
+def _values_of_options(kind: type) -> dict[str, int]:
+    counts = {"-h": 0, "--help": 0}
+    for field in dataclasses.fields(kind):
+        option = field.name.replace("_", "-")
+        if get_origin(field.type) is Annotated:  # not for the command line
+            continue
+        if field.type is bool:
+            counts |= {f"--{option}": 0, f"--no-{option}": 0}
+        else:
+            counts[f"--{option}"] = _MANY if get_origin(field.type) is tuple else 1
+    return counts
+
+
+def peek(words: Sequence[str], option: str) -> str | None:
+    """The (last) value of an option, before the others are understood."""
+    value = None
+    for word, following in itertools.pairwise([*words, "--"]):
+        if word == option and following.startswith("--"):
+            raise UserError(f"{option} needs a value")
+        if word.partition("=")[0] == option:
+            value = following if word == option else word.partition("=")[2]
+    return value
+
+
+def parse(kind: Any, words: list[str], prog: str, about: str, default: Any) -> Any:
+    """Options by tyro; its boxed message of a mistake becomes one line."""
+    captured = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(captured):
+            return tyro.cli(kind, prog=prog, description=about, args=words, default=default)
+    except SystemExit as stopped:
+        if not stopped.code:
+            raise
+        raise UserError(_one_line(captured.getvalue())) from None
+
+
+def _one_line(box: str) -> str:
+    """What stands between the title of the box and its first rule."""
+    lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
+    groups = itertools.groupby(lines, key=lambda line: re.search(r"\w", line) is not None)
+    message = next(" ".join(group) for worded, group in groups if worded)
+    return re.sub(r"^Error parsing \w+: ", "", message)

@@ -1,0 +1,147 @@
+"""The reductions of `hypersphere.sphere.pairwise` by Triton kernels.
+
+Mean potentials of many matrices take a few launches together, as one registered operator. Its pull on the unit rows is
+computed along with the value; the backward pass takes it through the normalization. The reference is
+`pair_mean(unit(w))` for each matrix.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hypersphere import kernels
+from hypersphere.kernels.pairwise_tiles import Shape, pull_places
+from hypersphere.sphere.potentials import KINDS, floor, near2
+from hypersphere.sphere.unit import widen
+
+if TYPE_CHECKING:
+    from hypersphere.kernels.pairwise import Law
+
+
+def usable(matrices: Sequence[Tensor]) -> bool:
+    """All on one GPU, of single or half precision, and with at least two rows?"""
+    first = matrices[0]
+    return kernels.runs_on(first) and all(
+        w.device == first.device and w.dtype in (torch.float32, torch.float16, torch.bfloat16) and w.numel() > 0
+        for w in matrices
+    )
+
+
+def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool) -> Tensor:
+    weights = [_dense(widen(w)) for w in weights]
+    with_grad = torch.is_grad_enabled() and any(w.requires_grad for w in weights)
+    return _pair_means(weights, kind, float(parameter), half_space, with_grad)[0]
+
+
+def _dense(w: Tensor) -> Tensor:
+    """Each row in one piece of memory, in any order: that of a convolution may be channels-last."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if w.ndim in formats and w.is_contiguous(memory_format=formats[w.ndim]):
+        return w
+    return w.contiguous()
+
+
+@cache
+def _law(kind: str, parameter: float, half_space: bool) -> "Law":
+    from hypersphere.kernels.pairwise import Law
+
+    potential = KINDS[kind](parameter, torch.float32)
+    near = near2(torch.float32, potential.singular)
+    chord2 = torch.tensor([near, 4 - near, 2.0], dtype=torch.float64)
+    *ends, typical = potential(chord2, 4 - chord2)[1].tolist()
+    # Slopes of all pairs that are not near fit into 16 bits, those of orthogonal points without loss: in float16,
+    # times a power of two, or for a steep potential in bfloat16.
+    scale = 2.0 ** math.floor(15 - math.log2(max(ends)))
+    floor2 = floor(torch.float32, parameter) ** 2
+    if typical * scale >= 2**-12:
+        return Law(kind, parameter, half_space, floor2, near, scale)
+    return Law(kind, parameter, half_space, floor2, max(near, 2**-13), 1.0, torch.bfloat16)
+
+
+@cache
+def _weighing(
+    counts: tuple[int, ...], kind: str, parameter: float, half_space: bool, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """mean = own + weight · sum, for each matrix; the same as in `pair_mean`."""
+    if not half_space:
+        weight = [1 / (n * (n - 1)) for n in counts]
+        own = [0.0 for _ in counts]
+    else:
+        poles = KINDS[kind](parameter, torch.float32)(torch.tensor(4.0), torch.tensor(0.0))[0].item()
+        weight = [1 / (n * (2 * n - 1)) for n in counts]
+        own = [poles / (2 * n - 1) for n in counts]
+    both = torch.tensor([weight, own], dtype=torch.float64).to(device)
+    return both[0], both[1]
+
+
+@cache
+def _factors(counts: tuple[int, ...], half_space: bool, device: torch.device) -> Tensor:
+    pairs = [n * (2 * n - 1) if half_space else n * (n - 1) for n in counts]
+    return torch.tensor([2 / count for count in pairs], dtype=torch.float32).to(device)
+
+
+@torch.library.custom_op("hypersphere::pair_means", mutates_args=())
+def _pair_means(
+    weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool, with_grad: bool
+) -> tuple[Tensor, Tensor]:
+    from hypersphere.kernels.pairwise import pair_sums
+
+    sums, pull = pair_sums(weights, _law(kind, parameter, half_space), with_grad)
+    weight, own = _weighing(tuple(map(len, weights)), kind, parameter, half_space, sums.device)
+    return torch.addcmul(own, sums, weight).float(), pull
+
+
+@_pair_means.register_fake
+def _(weights, kind, parameter, half_space, with_grad):
+    shapes = [Shape(len(w), w[0].numel()) for w in weights]
+    size = pull_places(shapes)[-1] if with_grad else 0
+    return weights[0].new_empty(len(weights)), weights[0].new_empty(size)
+
+
+@torch.library.custom_op("hypersphere::pair_means_backward", mutates_args=())
+def _pair_means_backward(upstream: Tensor, pull: Tensor, weights: Sequence[Tensor], half_space: bool) -> list[Tensor]:
+    from hypersphere.kernels.pairwise import weight_gradients
+
+    factors = _factors(tuple(map(len, weights)), half_space, pull.device)
+    return weight_gradients(weights, pull, upstream, factors)
+
+
+@_pair_means_backward.register_fake
+def _(upstream, pull, weights, half_space):
+    return [torch.empty_like(w) for w in weights]
+
+
+def _keep_pull(ctx, inputs, output):
+    weights, _, _, ctx.half_space, _ = inputs
+    ctx.save_for_backward(output[1], *weights)
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx, upstream, _):
+    pull, *weights = ctx.saved_tensors
+    found = None if upstream is None else _pair_means_backward(upstream, pull, weights, ctx.half_space)
+    return found, None, None, None, None
+
+
+_pair_means.register_autograd(_gradients, setup_context=_keep_pull)
+
+
+def row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool) -> Tensor:
+    from hypersphere.kernels import pairwise
+
+    return pairwise.row_logsumexp(x.contiguous(), y.contiguous(), scale, exclude_self)
+
+
+def row_logsumexp_backward(
+    x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool
+) -> tuple[Tensor, Tensor]:
+    from hypersphere.kernels import pairwise
+
+    near = near2(torch.float32, singular=False)
+    return pairwise.row_logsumexp_backward(
+        x.contiguous(), y.contiguous(), total, upstream.contiguous(), scale, exclude_self, near
+    )

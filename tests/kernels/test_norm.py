@@ -1,0 +1,106 @@
+"""The fused BatchNorm against torch's, view by view."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+pytest.importorskip("triton")
+
+from hypersphere.kernels import norm as kernel
+from hypersphere.kernels import references_alone
+from hypersphere.nn import build_encoder, each_view
+from hypersphere.nn.norm import BatchNorm2d
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def channels_last(*shape, offset=0.0):
+    x = torch.randn(shape, device=DEVICE) + offset
+    return x.to(memory_format=torch.channels_last) if len(shape) == 4 else x
+
+
+def layer_of(channels, views, relu):
+    held = BatchNorm2d(channels).to(DEVICE)
+    with torch.no_grad():
+        held.weight.uniform_(0.5, 2)
+        held.bias.normal_()
+    inner = (held.weight, held.bias, held.running_mean, held.running_var, held.num_batches_tracked)
+    return held, kernel.Norm(*inner, held.eps, held.momentum, views, relu)
+
+
+def reference(x, residual, held, views, relu):
+    parts = [
+        F.batch_norm(part, held.running_mean, held.running_var, held.weight, held.bias, True, held.momentum, held.eps)
+        for part in x.chunk(views)
+    ]
+    y = torch.cat(parts) if residual is None else torch.cat(parts) + residual
+    return y.relu() if relu else y
+
+
+@pytest.mark.parametrize("shape", [(4, 24, 5, 5), (6, 80), (20, 64, 3, 3)])
+@pytest.mark.parametrize("mode", ["plain", "relu", "residual"])
+@pytest.mark.parametrize("views", [1, 2])
+def test_output_gradients_and_running_statistics_are_torchs(shape, mode, views):
+    x = channels_last(*shape, offset=3.0).requires_grad_()
+    residual = channels_last(*shape).requires_grad_() if mode == "residual" else None
+    held, layer = layer_of(shape[1], views, relu=mode != "plain")
+    twin, _ = layer_of(shape[1], views, relu=False)
+    twin.load_state_dict(held.state_dict())
+    upstream = channels_last(*shape)
+    leaves = [x] if residual is None else [x, residual]
+    wanted = reference(x, residual, twin, views, mode != "plain")
+    found = kernel.batch_norm(x, residual, layer)
+    torch.testing.assert_close(found, wanted)
+    ours = torch.autograd.grad(found, [*leaves, held.weight, held.bias], upstream)
+    theirs = torch.autograd.grad(wanted, [*leaves, twin.weight, twin.bias], upstream)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(held.running_mean, twin.running_mean)
+    torch.testing.assert_close(held.running_var, twin.running_var)
+    assert held.num_batches_tracked == views
+
+
+@pytest.mark.parametrize("residual", [None, channels_last(20, 24, 3, 3)])
+def test_the_gradients_of_two_uses_are_added(residual):
+    x, (first, second) = channels_last(20, 24, 3, 3).requires_grad_(), torch.randn(2, 20, 24, 3, 3, device=DEVICE)
+    held, layer = layer_of(24, 2, relu=True)
+    wanted = reference(x, residual, held, 2, relu=True)
+    y, again = kernel.batch_norm(x, residual, layer._replace(fork=True))
+    (theirs,) = torch.autograd.grad(wanted, x, first + second)
+    (ours,) = torch.autograd.grad([y, again], x, [first, second], retain_graph=True)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    (ours,) = torch.autograd.grad(again, x, first)
+    (theirs,) = torch.autograd.grad(reference(x, residual, held, 2, relu=True), x, first)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_large_mean_does_not_swallow_the_variance():
+    x = channels_last(64, 8, 2, 2, offset=1000.0)
+    held, layer = layer_of(8, 1, relu=False)
+    exact = F.batch_norm(x.double(), None, None, held.weight.double(), held.bias.double(), True)
+    torch.testing.assert_close(kernel.batch_norm(x, None, layer).double(), exact, rtol=1e-3, atol=1e-3)
+
+
+def test_known_statistics_in_one_pass():
+    x, residual = channels_last(4, 24, 5, 5), channels_last(4, 24, 5, 5)
+    held, layer = layer_of(24, 1, relu=True)
+    with torch.no_grad():
+        held.running_mean.normal_()
+        held.running_var.uniform_(0.5, 2)
+        wanted = (held.eval()(x) + residual).relu()
+        found = kernel.normalize(x, residual, held.running_mean, (held.running_var + held.eps).rsqrt(), layer)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="dispatch to kernels needs a GPU")
+@pytest.mark.parametrize("training", [True, False])
+def test_a_resnet_on_the_gpu_is_its_reference(training):
+    encoder = build_encoder("torchvision/resnet18", stem="cifar").cuda().to(memory_format=torch.channels_last)
+    encoder.train(training)
+    views = tuple(channels_last(32, 3, 32, 32) for _ in range(2))
+    with torch.set_grad_enabled(training):
+        found = torch.cat(each_view(encoder, views))
+        with references_alone():
+            wanted = torch.cat([encoder(view) for view in views])
+    assert nn.functional.cosine_similarity(found, wanted).min() > 0.9999

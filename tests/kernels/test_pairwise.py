@@ -1,0 +1,314 @@
+"""The pairwise kernels in Triton's interpreter, with small tiles, against the tiled reference; on a GPU as they are."""
+
+import math
+
+import pytest
+import torch
+
+import hypersphere as hs
+from hypersphere import kernels
+from hypersphere.sphere import fused
+from hypersphere.sphere.pairwise import pair_mean, row_logsumexp
+from hypersphere.sphere.potentials import floor, near2
+from hypersphere.sphere.unit import unit
+
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+
+from hypersphere.kernels import pairwise, pairwise_kernels, potentials  # noqa: E402
+from hypersphere.kernels import pairwise_tiles as tiles  # noqa: E402
+
+GPU = torch.cuda.is_available()
+interpreted = pytest.mark.skipif(GPU, reason="for Triton's interpreter")
+on_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy about what `where` discards
+
+LAWS = [
+    ("riesz", 0.0), ("riesz", 1.0), ("riesz", 2.0), ("riesz", 2.5),
+    ("geodesic", 0.0), ("geodesic", 2.0), ("geodesic", 3.5), ("gaussian", 2.0),
+]  # fmt: skip
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Blocks of 16 points and dimensions, half of it up to 12 points; sums over more than 16 points in parts."""
+    for name, value in {"BLOCK": 16, "SMALL": 12, "DEPTH": 16, "LARGEST": 64, "SLOPES": 1 << 10, "ROWS": 8}.items():
+        monkeypatch.setattr(tiles, name, value)
+    monkeypatch.setattr(pairwise_kernels, "BLOCK", tl.constexpr(16))
+    monkeypatch.setattr(pairwise, "SLOPES", {"TILE": 16, "DEPTH": 8})
+    monkeypatch.setattr(pairwise, "PULL", {"DEPTH": 8})
+    monkeypatch.setattr(pairwise, "ROW_CHUNK", 16)
+    plans = (tiles.layers_plan, tiles.pair_plan, tiles.log_sum_plan, tiles.finish_plan)
+    for plan in plans:
+        plan.cache_clear()
+    yield
+    for plan in plans:
+        plan.cache_clear()
+
+
+def by_kernels(weights, *law, half_space=False):
+    weights = [w.clone(memory_format=torch.preserve_format).requires_grad_() for w in weights]
+    means = fused.pair_means(weights, *law, half_space)
+    means.sum().backward()
+    return means.detach(), [w.grad for w in weights]
+
+
+def by_reference(w, *law, half_space=False, dtype=torch.float32):
+    w = w.to(dtype).flatten(1).requires_grad_()
+    with kernels.references_alone():
+        mean = pair_mean(unit(w), *law, half_space=half_space)
+    mean.backward()
+    return mean.detach(), w.grad
+
+
+def assert_alike(found, wanted, tolerance=1e-3):
+    assert (found.double() - wanted.double()).norm() <= tolerance * wanted.double().norm()
+
+
+def near_pair(angle, d, others=15):
+    a, b = torch.linalg.qr(torch.randn(d, 2, dtype=torch.float64)).Q.T
+    pair = torch.stack([3 * a, 0.7 * (math.cos(angle) * a + math.sin(angle) * b)])
+    return torch.cat([torch.randn(others, d, dtype=torch.float64), pair]).roll(3, 0).float()
+
+
+@interpreted
+def test_angles_match_float64():
+    @triton.jit
+    def angles(gap2, out, N: tl.constexpr):
+        at = tl.arange(0, N)
+        tl.store(out + at, potentials.acute_angle(tl.load(gap2 + at)))
+
+    gap2 = torch.cat([torch.linspace(0, 2, 3000), torch.logspace(-14, 0, 1096)])
+    out = torch.empty_like(gap2)
+    angles[(1,)](gap2, out, N=4096)
+    wanted = 2 * torch.asin(gap2.double().sqrt() / 2)
+    torch.testing.assert_close(out.double(), wanted, rtol=3e-7, atol=0)
+
+
+@interpreted
+@pytest.mark.parametrize("half_space", [False, True])
+@pytest.mark.parametrize("law", LAWS)
+def test_several_layers_match_the_reference(small_tiles, law, half_space):
+    """Ragged sizes, tiles of both sizes; duplicates, near, opposite and zero rows, in one tile and across."""
+    weights = [torch.randn(10, 3), torch.randn(21, 27)]
+    w = weights[1]
+    w[5], w[6], w[7], w[9] = 2 * w[20], w[19] + 1e-3 * w[6], 1e-2 * w[7] - w[8], 0
+    means, gradients = by_kernels(weights, *law, half_space=half_space)
+    for w, mean, gradient in zip(weights, means, gradients, strict=True):
+        wanted, wanted_gradient = by_reference(w, *law, half_space=half_space)
+        assert mean.item() == pytest.approx(wanted.item(), rel=1e-5)
+        assert_alike(gradient, wanted_gradient)
+    assert (gradients[1][9] == 0).all()
+
+
+@interpreted
+@pytest.mark.parametrize("shape", [(2, 1), (17, 3), (40, 70)])
+def test_any_shape(small_tiles, shape):
+    w = torch.randn(shape)
+    (mean,), (gradient,) = by_kernels([w], "riesz", 1.0)
+    wanted, wanted_gradient = by_reference(w, "riesz", 1.0)
+    assert mean.item() == pytest.approx(wanted.item(), rel=1e-5)
+    torch.testing.assert_close(gradient, wanted_gradient, rtol=1e-3, atol=1e-3 * wanted_gradient.abs().max().item())
+
+
+@interpreted
+@pytest.mark.parametrize("kind", ["riesz", "geodesic"])
+def test_near_pairs_match_float64_above_the_documented_angle(small_tiles, kind):
+    for angle in (1e-1, 1e-2, 1.1 * floor(torch.float32), math.pi - 1e-3):
+        w = near_pair(angle, 40)
+        (mean,), (gradient,) = by_kernels([w], kind, 2.0, half_space=angle > 3)
+        wanted, wanted_gradient = by_reference(w, kind, 2.0, half_space=angle > 3, dtype=torch.float64)
+        assert mean.item() == pytest.approx(wanted.item(), rel=0.01)
+        assert_alike(gradient, wanted_gradient, 0.01)
+    for angle in (1e-4, 1e-7):  # held at the floor: bounded, and repelling
+        w = near_pair(angle, 40, others=0)
+        w[1] *= w[0].norm() / w[1].norm()
+        _, (gradient,) = by_kernels([w], kind, 2.0)
+        apart = (w[0] - w[1]).double()
+        assert -gradient[0].double() @ apart > 0 > -gradient[1].double() @ apart
+        assert gradient[0].norm() * w[0].norm() < 2 * floor(torch.float32) ** -3
+
+
+@interpreted
+@pytest.mark.parametrize("half_space", [False, True])
+@pytest.mark.parametrize("kind", ["riesz", "geodesic"])
+def test_duplicates_and_opposites_have_finite_energy_and_no_gradient(small_tiles, kind, half_space):
+    w = torch.randn(1, 8).repeat(6, 1)
+    w[::3] *= 2
+    w[1::2] *= -1
+    (mean,), (gradient,) = by_kernels([w], kind, 2.0, half_space=half_space)
+    assert mean.isfinite()
+    assert mean > 1e3
+    assert (gradient == 0).all()
+
+
+@interpreted
+def test_collapsed_points_match_float64(small_tiles):
+    w = torch.randn(1, 32) + 0.02 * torch.randn(9, 32)
+    (mean,), (gradient,) = by_kernels([w], "geodesic", 2.0)
+    wanted, wanted_gradient = by_reference(w, "geodesic", 2.0, dtype=torch.float64)
+    assert mean.item() == pytest.approx(wanted.item(), rel=1e-4)
+    assert_alike(gradient, wanted_gradient)
+
+
+@interpreted
+@pytest.mark.parametrize("law", [("geodesic", 2.0), ("gaussian", 2.0)])
+def test_panel_by_panel_is_the_same_as_all_at_once(small_tiles, law):
+    w = torch.randn(37, 20)
+    w[5], w[6] = w[35] + 1e-3 * w[5], w[3]
+    once, once_pull = pairwise.pair_sums([w], fused._law(*law, False), True)
+    panels, panels_pull = pairwise.pair_sums([w], fused._law(*law, False), True, largest=16)
+    torch.testing.assert_close(panels, once)
+    shape = tiles.Shape(*w.shape)
+    once_pull = once_pull.view(shape.parts, shape.rows, shape.width).sum(0)[:37]
+    panels_pull = panels_pull[: shape.size].view(shape.rows, shape.width)[:37]
+    assert_alike(panels_pull, once_pull)
+
+
+@interpreted
+def test_convolutions_keep_their_layout(small_tiles):
+    w = torch.randn(12, 5, 3, 3).to(memory_format=torch.channels_last)
+    (mean,), (gradient,) = by_kernels([w], "geodesic", 2.0)
+    wanted, wanted_gradient = by_reference(w, "geodesic", 2.0)
+    assert gradient.is_contiguous(memory_format=torch.channels_last)
+    assert mean.item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert_alike(gradient.flatten(1), wanted_gradient)
+
+
+@interpreted
+def test_what_is_not_a_number_stays_so_and_scales_do_not_matter(small_tiles):
+    w = torch.randn(10, 8)
+    broken, empty = w.clone(), w.clone()
+    broken[1, 2] = math.nan
+    empty[1] = math.nan
+    means, _ = by_kernels([w, w * 1e-30, w * 1e30, broken, empty], "riesz", 2.0)
+    torch.testing.assert_close(means[:3], means[:1].expand(3))
+    assert means[3:].isnan().all()
+
+
+@interpreted
+def test_the_operator_in_autograd(small_tiles):
+    weights = [torch.randn(9, 5, requires_grad=True), torch.randn(12, 7, requires_grad=True)]
+    scales = torch.tensor([3.0, -0.5])
+
+    def loss():
+        return (fused.pair_means(weights, "riesz", 2.0, False) * scales).sum()
+
+    found = torch.autograd.grad(loss(), weights)
+    for w, scale, gradient in zip(weights, scales, found, strict=True):
+        assert_alike(gradient, scale * by_reference(w.detach(), "riesz", 2.0)[1])
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for one, other in zip(torch.autograd.grad(compiled(), weights), found, strict=True):
+        torch.testing.assert_close(one, other)
+    (gradient, _) = torch.autograd.grad(loss(), weights, create_graph=True)
+    with pytest.raises(RuntimeError, match="autograd"):
+        gradient.square().sum().backward()
+    half = weights[0].detach().bfloat16().requires_grad_()
+    (mean,) = fused.pair_means([half], "riesz", 2.0, False)
+    mean.backward()
+    assert (mean.dtype, half.grad.dtype) == (torch.float32, torch.bfloat16)
+
+
+@interpreted
+@pytest.mark.parametrize(("n", "m", "largest"), [(10, 10, 64), (19, 34, 64), (37, 20, 16)])
+def test_rows_match_the_reference(small_tiles, n, m, largest):
+    """Panels too; with themselves if there are as many."""
+    x, y = unit(torch.randn(n, 24)), unit(torch.randn(m, 24))
+    same = n == m
+    y = x if same else y
+    found = pairwise.row_logsumexp(x, y, 5.0, same, largest)
+    torch.testing.assert_close(found, row_logsumexp(x, y, 5.0, exclude_self=same), rtol=1e-5, atol=1e-6)
+    upstream = torch.randn(n) * torch.logspace(-3, 3, n)
+    gradients = pairwise.row_logsumexp_backward(x, y, found, upstream, 5.0, same, near2(torch.float32, False), largest)
+    wanted = torch.ops.hypersphere.row_logsumexp_backward(x, y, found, upstream, 5.0, same, 512)
+    for gradient, right in zip(gradients, wanted, strict=True):
+        assert_alike(gradient, right)
+
+
+@interpreted
+def test_rows_of_collapsed_points_have_the_right_direction(small_tiles):
+    centre = torch.randn(1, 24, dtype=torch.float64)
+    x, y = (unit(centre + 1e-4 * torch.randn(n, 24, dtype=torch.float64)).float() for n in (5, 7))
+    total, upstream = torch.rand(5) + 5, torch.randn(5)
+    found = pairwise.row_logsumexp_backward(x, y, total, upstream, 4.0, False, near2(torch.float32, False))
+    wanted = torch.ops.hypersphere.row_logsumexp_backward(
+        *(tensor.double() for tensor in (x, y, total, upstream)), 4.0, False, 512
+    )
+    for gradient, right, at in zip(found, wanted, (x, y), strict=True):
+        assert_alike(_tangent(gradient.double(), at.double()), _tangent(right, at.double()), 0.01)
+
+
+@interpreted
+def test_slopes_that_vanish_are_no_near_pairs(small_tiles):
+    """A slope that rounds to −0, beside a pair that is near."""
+    w = torch.eye(6)
+    w[1, 0], w[3, 2] = -1e-9, 30
+    (mean,), (gradient,) = by_kernels([w], "riesz", 2.0, half_space=True)
+    wanted, wanted_gradient = by_reference(w, "riesz", 2.0, half_space=True)
+    assert mean.item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert_alike(gradient, wanted_gradient)
+
+
+def _tangent(gradient, at):
+    return gradient - (gradient * at).sum(1, keepdim=True) * at
+
+
+@on_gpu
+@pytest.mark.parametrize("half_space", [False, True])
+@pytest.mark.parametrize("law", [*LAWS, ("riesz", 12.0), ("gaussian", 12.0)])
+def test_gpu_matches_float64(law, half_space):
+    weights = [
+        torch.randn(n, d, device="cuda") for n, d in [(4096, 512), (256, 4096), (64, 27), (1000, 300), (5000, 64)]
+    ]
+    means, gradients = by_kernels(weights, *law, half_space=half_space)
+    for w, mean, gradient in zip(weights, means, gradients, strict=True):
+        wanted, wanted_gradient = by_reference(w, *law, half_space=half_space, dtype=torch.float64)
+        assert mean.item() == pytest.approx(wanted.item(), rel=1e-4)
+        assert_alike(gradient, wanted_gradient, 0.01)
+
+
+@on_gpu
+def test_gpu_is_deterministic_and_can_be_captured():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.Linear(512, 2048), torch.nn.Linear(64, 5000)).cuda()
+    regularizer = hs.EnergyRegularizer(model, metric="geodesic")
+    parameters = [p for p in model.parameters() if p.ndim > 1]
+
+    def step():
+        return torch.autograd.grad(regularizer(), parameters)
+
+    wanted = step()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for _ in range(3):
+        graph.replay()
+        for one, two, three in zip(wanted, captured, step(), strict=True):
+            assert torch.equal(one, two)
+            assert torch.equal(one, three)
+
+
+@on_gpu
+def test_gpu_memory_is_linear():
+    x = torch.randn(65536, 512, device="cuda", requires_grad=True)
+    hs.hyperspherical_energy(x[:5000])
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    hs.hyperspherical_energy(x)
+    extra = torch.cuda.max_memory_allocated() - before - x.nbytes
+    assert extra < 0.2 * 2**30
+
+
+@on_gpu
+def test_gpu_losses_match_float64():
+    z = torch.randn(3000, 96, device="cuda")
+    for loss in (lambda x: hs.uniformity(x), lambda x: hs.nt_xent(x[:1500], x[1500:], 0.1)):
+        single, double = z.clone().requires_grad_(), z.double().requires_grad_()
+        found, wanted = loss(single), loss(double)
+        found.backward()
+        wanted.backward()
+        assert found.item() == pytest.approx(wanted.item(), rel=1e-5)
+        assert_alike(single.grad, double.grad)

@@ -1,0 +1,53 @@
+"""The first convolution with its sums, against torch's."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from hypersphere.kernels import norm, stem
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.parametrize(("channels", "outputs", "shape"), [(3, 64, (6, 8, 8)), (1, 16, (4, 5, 7))])
+@pytest.mark.parametrize("views", [1, 2])
+def test_it_is_the_convolution_with_its_gradient_and_sums(channels, outputs, shape, views):
+    batch, height, width = shape
+    x = torch.randn(batch, channels, height, width, device=DEVICE).to(memory_format=torch.channels_last)
+    weight = torch.randn(outputs, channels, 3, 3, device=DEVICE, requires_grad=True)
+    first = torch.randn(outputs, device=DEVICE)
+    assert stem.takes(x, weight)
+    found, sums = stem.convolve(x, weight, first, views)
+    wanted = F.conv2d(x, weight, padding=1)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    upstream = torch.randn_like(wanted)
+    ours, theirs = (torch.autograd.grad(y, weight, upstream)[0] for y in (found, wanted))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+    gap = (wanted - first[:, None, None]).unflatten(0, (views, -1)).transpose(1, 2).flatten(2)  # V × O × rows
+    torch.testing.assert_close(sums.partial.sum(1)[:, 0], gap.sum(2), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(sums.partial.sum(1)[:, 1], gap.square().sum(2), rtol=1e-3, atol=1e-3)
+
+
+def test_batch_norm_from_the_sums_is_batch_norm():
+    x = torch.randn(8, 3, 6, 6, device=DEVICE).to(memory_format=torch.channels_last)
+    weight = torch.randn(16, 3, 3, 3, device=DEVICE)
+    held = [torch.ones(16), torch.zeros(16), torch.randn(16), torch.ones(16), torch.zeros((), dtype=torch.long)]
+    ours, theirs = ([t.clone().to(DEVICE) for t in held] for _ in range(2))
+    y, sums = stem.convolve(x, weight, ours[2], 2)
+    found = norm.batch_norm(y, None, norm.Norm(*ours, 1e-5, 0.1, 2, True), sums)
+    wanted = norm.batch_norm(F.conv2d(x, weight, padding=1), None, norm.Norm(*theirs, 1e-5, 0.1, 2, True))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_it_takes():
+    images = torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    assert stem.takes(images, torch.zeros(64, 3, 3, 3))
+    assert not stem.takes(images.contiguous(), torch.zeros(64, 3, 3, 3))
+    assert not stem.takes(images.requires_grad_(), torch.zeros(64, 3, 3, 3))
+    assert not stem.takes(images.detach(), torch.zeros(48, 3, 3, 3))
+    assert not stem.takes(images.detach(), torch.zeros(64, 3, 7, 7))

@@ -1,0 +1,141 @@
+"""A run as it is used from Python, and as it lies in its folder."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import hypersphere as hs
+from hypersphere.cli import main
+from hypersphere.data import load_data
+from hypersphere.errors import UserError
+from hypersphere.evaluate import extract
+from hypersphere.files import own
+from hypersphere.train import load_checkpoint, save_checkpoint
+from hypersphere.views import RECIPES, evaluation_view
+
+OPTIONS = {"epochs": 1, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return hs.pretrain("byol", "digits", device=torch.device("cpu"), out=tmp_path_factory.mktemp("run"), **OPTIONS)
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """One's own copy of the run."""
+    return shutil.copytree(trained.path, tmp_path / "run")
+
+
+def test_a_loaded_run_encodes_as_evaluation_does(trained):
+    images, _ = load_data("digits")
+    wanted = extract(trained.encoder, images.pixels, lambda pixels: evaluation_view(pixels, RECIPES["digits"]))
+    run = hs.load_run(trained.path, torch.device("cpu"))
+    run.encoder.train()
+    for pixels in (images.pixels, images.pixels.numpy()):
+        features = run.encode(pixels)
+        assert torch.equal(features, wanted)
+        assert (features.dtype, features.requires_grad) == (torch.float32, False)
+    mirrored = images.pixels[:3].numpy()[..., ::-1]  # a view with a negative stride
+    torch.testing.assert_close(run.encode(mirrored), run.encode(images.pixels[:3].flip(-1)))
+    assert run.encode(torch.zeros(0, 1, 8, 8, dtype=torch.uint8)).shape == (0, 128)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 1, 8, 8), "uint8 .*, not torch.float32"),
+        ([[1, 2]], "tensor or array of uint8 .*, not list"),
+        (np.zeros((2, 8, 8), np.uint8), r"N × 1 × 8 × 8, not \(2, 8, 8\)"),
+        (torch.zeros(2, 1, 9, 8, dtype=torch.uint8), r"N × 1 × 8 × 8, not \(2, 1, 9, 8\)"),
+        (np.zeros((2, 3, 8, 8), np.uint8), r"N × 1 × 8 × 8, not \(2, 3, 8, 8\)"),
+    ],
+)
+def test_what_cannot_be_encoded_is_told(trained, images, message):
+    with pytest.raises(UserError, match=message):
+        trained.encode(images)
+
+
+def test_probes_by_name(folder):
+    run = hs.load_run(folder)
+    assert run.evaluate("knn").keys() == {"knn", "sphere"}
+    with pytest.raises(UserError, match="`probes` must be one or more of linear, "):
+        run.evaluate(())
+    assert main(["evaluate", str(folder), "--probes"]) == 2
+
+
+def test_the_table_is_shown_even_if_it_cannot_be_written(folder, capsys):
+    (folder / "evaluation.json").mkdir()
+    assert main(["evaluate", "--probes", "knn", "--device", "cpu", str(folder)]) == 2
+    printed = capsys.readouterr()
+    assert "20-NN" in printed.out
+    assert "evaluation.json: Is a directory" in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_damaged_evaluations_are_replaced(folder):
+    run = hs.load_run(folder)
+    record = {"hash": run.config.hash, "step": run.step, "validation": 3, "test": {"knn": {}}}
+    (folder / "evaluation.json").write_text(json.dumps(record))
+    found = run.evaluate("knn")
+    assert run.evaluations == {**record, "validation": found}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"epochs": "3"}, "`epochs` must be a whole number"),
+        ({"energy_layers": 3}, "`energy_layers`"),
+        ({"data": "nothing"}, "`data` must be one of"),
+        ({"norm": {}}, "`norm` must be one of"),
+        (3, ""),
+    ],
+)
+def test_a_damaged_config_names_its_file(tmp_path, config, message):
+    (tmp_path / "run.json").write_text(json.dumps({"config": config}))
+    with pytest.raises(UserError, match=rf"run.json is damaged \(.*{message}"):
+        hs.load_run(tmp_path)
+
+
+def test_going_on_says_from_where(folder, capsys):
+    def told(step):
+        if step is None:
+            (folder / "checkpoint.pt").unlink()
+        else:
+            save_checkpoint(folder / "checkpoint.pt", {**load_checkpoint(folder / "checkpoint.pt"), "step": step})
+        hs.pretrain(resume=folder)
+        return capsys.readouterr().err.splitlines()[0]
+
+    assert told(5) == f"{folder}: going on from update 5 of 8"
+    assert told(8) == f"{folder}: all 8 updates are done"
+    assert told(None) == f"{folder}: there is no checkpoint yet: starting at update 0 of 8"
+
+
+def test_an_unfinished_run_is_evaluated_as_such(folder, capsys):
+    words = ["evaluate", str(folder), "--probes", "knn"]
+    assert main(words) == 0
+    assert "update" not in capsys.readouterr().out
+    save_checkpoint(folder / "checkpoint.pt", {**load_checkpoint(folder / "checkpoint.pt"), "step": 5})
+    assert main(words) == 0
+    assert "update 5 of 8" in " ".join(capsys.readouterr().out.split())
+
+
+def test_two_do_not_work_in_one_folder(folder):
+    with own(folder), pytest.raises(UserError, match="is in use by another process"):
+        hs.pretrain(resume=folder, progress=False)
+    assert hs.pretrain(resume=folder, progress=False).step == 8
+
+
+def test_mistakes_in_python_name_options_as_python_does(tmp_path):
+    for options, message in (
+        ({"device": "gpu"}, "`device` gpu cannot be used here: choose one of auto, cpu"),
+        ({"batch": 4096}, "`batch` 4096 is more than"),
+        ({"data": ["digits"]}, "`data` must be a name"),
+    ):
+        with pytest.raises(UserError, match=message) as told:
+            hs.pretrain("byol", **{"data": "digits", "out": tmp_path / "run", **OPTIONS, **options})
+        assert "--" not in str(told.value)
+    assert not (tmp_path / "run").exists()

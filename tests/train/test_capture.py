@@ -1,0 +1,60 @@
+"""Updates as a CUDA graph against updates one by one. These need a GPU."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.build import build_method, trainer_of
+from hypersphere.config import recipe
+from hypersphere.data import load_data
+from hypersphere.machine import execution_of
+from hypersphere.methods import Batch
+from hypersphere.train import Captured
+from hypersphere.views import RECIPES, Views
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def trainer(**options):
+    config = recipe("byol-mhe", "digits", hidden=64, projection=16, device="cuda", **options)
+    how = execution_of(config)
+    torch.manual_seed(0)
+    method = build_method(config, 1).to(how.device).to(memory_format=how.layout).train()
+    return trainer_of(config, method, how)
+
+
+def batches(dtype, count):
+    images = load_data("digits")[0].to(torch.device("cuda"))
+    views = Views(RECIPES["digits"], 0)
+    for sample in torch.arange(count * 64, device="cuda").view(count, 64):
+        yield [Batch(views.training(images.pixels, sample, 0, dtype), sample, images.labels[sample])]
+
+
+@pytest.mark.parametrize("optimizer", ["lars", "sgd", "adamw"])
+def test_replays_are_the_updates(optimizer):
+    one, other = trainer(optimizer=optimizer, precision="float32"), trainer(optimizer=optimizer, precision="float32")
+    captured = Captured(one.update, one.device)
+    for step, batch in enumerate(batches(torch.float32, 8)):
+        lr, progress = 0.01 * (step + 1), step / 8
+        ours, theirs = captured(batch, lr, progress), other.update(batch, lr, progress)
+        torch.testing.assert_close(ours["loss"], theirs["loss"], rtol=1e-3, atol=1e-4)
+    assert captured.graph is not None
+    for a, b in zip(one.method.parameters(), other.method.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3)
+
+
+def test_what_cannot_be_recorded_goes_on_one_by_one(capsys):
+    class Asks(nn.Module):
+        def forward(self, x):
+            return x * float(x.abs().max() > 0)  # a question to the GPU
+
+    one = trainer()
+    one.method.encoder = nn.Sequential(one.method.encoder, Asks())
+    one.method.target = copy.deepcopy(nn.Sequential(one.method.encoder, one.method.projector)).requires_grad_(False)
+    captured = Captured(one.update, one.device)
+    losses = [float(captured(batch, 0.01, 0.1)["loss"]) for batch in batches(torch.bfloat16, 6)]
+    assert captured.graph is None
+    assert all(0 < loss < 40 for loss in losses)
+    assert "launched one by one" in capsys.readouterr().err
