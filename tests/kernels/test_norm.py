@@ -1,5 +1,7 @@
 """The fused BatchNorm against torch's, view by view."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -75,6 +77,25 @@ def test_the_gradients_of_two_uses_are_added(residual):
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_residual_that_is_normalized_on_the_way(fork):
+    x, shortcut = (channels_last(20, 24, 3, 3, offset=n).requires_grad_() for n in (1.0, 2.0))
+    (held, layer), (beside, other) = (layer_of(24, 2, relu=relu) for relu in (True, False))
+    twins = [copy.deepcopy(norm) for norm in (held, beside)]
+    wanted = reference(x, reference(shortcut, None, twins[1], 2, relu=False), twins[0], 2, relu=True)
+    found = kernel.batch_norm(x, shortcut, layer._replace(fork=fork), other=other)
+    found = found[1] if fork else found
+    torch.testing.assert_close(found, wanted)
+    upstream = channels_last(20, 24, 3, 3)
+    leaves = [[x, shortcut, *(p for norm in norms for p in norm.parameters())] for norms in ((held, beside), twins)]
+    ours, theirs = (torch.autograd.grad(y, some, upstream) for y, some in zip((found, wanted), leaves, strict=True))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    for a, b in zip((held, beside), twins, strict=True):
+        torch.testing.assert_close(a.running_mean, b.running_mean)
+        torch.testing.assert_close(a.running_var, b.running_var)
+
+
 def test_a_large_mean_does_not_swallow_the_variance():
     x = channels_last(64, 8, 2, 2, offset=1000.0)
     held, layer = layer_of(8, 1, relu=False)
@@ -89,7 +110,8 @@ def test_known_statistics_in_one_pass():
         held.running_mean.normal_()
         held.running_var.uniform_(0.5, 2)
         wanted = (held.eval()(x) + residual).relu()
-        found = kernel.normalize(x, residual, held.running_mean, (held.running_var + held.eps).rsqrt(), layer)
+        known = kernel.Statistics(held.running_mean, (held.running_var + held.eps).rsqrt())
+        found = kernel.normalize(x, residual, known, layer)
     torch.testing.assert_close(found, wanted)
 
 

@@ -23,10 +23,7 @@ interpreted = pytest.mark.skipif(GPU, reason="for Triton's interpreter")
 on_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy about what `where` discards
 
-LAWS = [
-    ("riesz", 0.0), ("riesz", 1.0), ("riesz", 2.0), ("riesz", 2.5),
-    ("geodesic", 0.0), ("geodesic", 2.0), ("geodesic", 3.5), ("gaussian", 2.0),
-]  # fmt: skip
+LAWS = [("riesz", 0.0), ("riesz", 2.0), ("riesz", 2.5), ("geodesic", 0.0), ("geodesic", 2.0), ("gaussian", 2.0)]
 
 
 @pytest.fixture
@@ -102,7 +99,7 @@ def test_several_layers_match_the_reference(small_tiles, law, half_space):
 
 
 @interpreted
-@pytest.mark.parametrize("shape", [(2, 1), (17, 3), (40, 70)])
+@pytest.mark.parametrize("shape", [(2, 1), (33, 20)])
 def test_any_shape(small_tiles, shape):
     w = torch.randn(shape)
     (mean,), (gradient,) = by_kernels([w], "riesz", 1.0)
@@ -144,7 +141,7 @@ def test_duplicates_and_opposites_have_finite_energy_and_no_gradient(small_tiles
 
 @interpreted
 def test_collapsed_points_match_float64(small_tiles):
-    w = torch.randn(1, 32) + 0.02 * torch.randn(9, 32)
+    w = torch.randn(1, 32) + 0.02 * torch.randn(7, 32)
     (mean,), (gradient,) = by_kernels([w], "geodesic", 2.0)
     wanted, wanted_gradient = by_reference(w, "geodesic", 2.0, dtype=torch.float64)
     assert mean.item() == pytest.approx(wanted.item(), rel=1e-4)
@@ -152,13 +149,14 @@ def test_collapsed_points_match_float64(small_tiles):
 
 
 @interpreted
-@pytest.mark.parametrize("law", [("geodesic", 2.0), ("gaussian", 2.0)])
+@pytest.mark.parametrize("law", [("geodesic", 2.0)])
 def test_panel_by_panel_is_the_same_as_all_at_once(small_tiles, law):
     w = torch.randn(37, 20)
     w[5], w[6] = w[35] + 1e-3 * w[5], w[3]
     once, once_pull = pairwise.pair_sums([w], fused._law(*law, False), True)
-    panels, panels_pull = pairwise.pair_sums([w], fused._law(*law, False), True, largest=16)
-    torch.testing.assert_close(panels, once)
+    panels, panels_pull = pairwise.pair_sums([w, w[:9]], fused._law(*law, False), True, largest=16)
+    torch.testing.assert_close(panels[:1], once)
+    assert panels[1] < panels[0]
     shape = tiles.Shape(*w.shape)
     once_pull = once_pull.view(shape.parts, shape.rows, shape.width).sum(0)[:37]
     panels_pull = panels_pull[: shape.size].view(shape.rows, shape.width)[:37]
@@ -240,11 +238,11 @@ def test_rows_of_collapsed_points_have_the_right_direction(small_tiles):
 
 @interpreted
 def test_slopes_that_vanish_are_no_near_pairs(small_tiles):
-    """A slope that rounds to −0, beside a pair that is near."""
-    w = torch.eye(6)
-    w[1, 0], w[3, 2] = -1e-9, 30
-    (mean,), (gradient,) = by_kernels([w], "riesz", 2.0, half_space=True)
-    wanted, wanted_gradient = by_reference(w, "riesz", 2.0, half_space=True)
+    """Slopes that round to −0, beside a pair that is near."""
+    w = torch.eye(8)
+    w[3:, 0], w[2, 1] = -1e-6, 8
+    (mean,), (gradient,) = by_kernels([w], "riesz", 5.0, half_space=True)
+    wanted, wanted_gradient = by_reference(w, "riesz", 5.0, half_space=True)
     assert mean.item() == pytest.approx(wanted.item(), rel=1e-5)
     assert_alike(gradient, wanted_gradient)
 

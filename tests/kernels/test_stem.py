@@ -37,7 +37,7 @@ def test_batch_norm_from_the_sums_is_batch_norm():
     held = [torch.ones(16), torch.zeros(16), torch.randn(16), torch.ones(16), torch.zeros((), dtype=torch.long)]
     ours, theirs = ([t.clone().to(DEVICE) for t in held] for _ in range(2))
     y, sums = stem.convolve(x, weight, ours[2], 2)
-    found = norm.batch_norm(y, None, norm.Norm(*ours, 1e-5, 0.1, 2, True), sums)
+    found = norm.batch_norm(y, None, norm.Norm(*ours, 1e-5, 0.1, 2, True), sums=sums)
     wanted = norm.batch_norm(F.conv2d(x, weight, padding=1), None, norm.Norm(*theirs, 1e-5, 0.1, 2, True))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     for a, b in zip(ours, theirs, strict=True):

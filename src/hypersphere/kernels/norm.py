@@ -15,9 +15,10 @@ from torch import Tensor
 TILE_C = 64  # channels; rows (M), warps and tiles in flight at once (UNROLL) were found by trying, on an H200
 MOMENTS: dict[str, Any] = {"TILE_M": 16, "TILE_C": TILE_C, "UNROLL": 4, "num_warps": 4}
 GRADIENT_SUMS: dict[str, Any] = {"TILE_M": 16, "TILE_C": TILE_C, "UNROLL": 2, "num_warps": 4}
-APPLY: dict[str, Any] = {"TILE_M": 64, "TILE_C": TILE_C, "num_warps": 8}
+APPLY: dict[str, Any] = {"TILE_M": 32, "TILE_C": TILE_C, "num_warps": 4}
 GRADIENT: dict[str, Any] = {"TILE_M": 32, "TILE_C": TILE_C, "num_warps": 4}
-PROGRAMS = 1056  # of a pass of sums: eight for each of 132 multiprocessors
+PROGRAMS = 1024  # of a pass of sums: about eight for each multiprocessor
+PARTS = tl.constexpr(512)  # partial sums that are added at once
 
 
 @triton.jit
@@ -61,10 +62,10 @@ def store_sums(partial, one, two, view, c, real, C):
 
 @triton.jit
 def _sums(partial, view, c, real, C, programs, TILE_C: tl.constexpr):
-    one = tl.zeros((128, TILE_C), tl.float32)
-    two = tl.zeros((128, TILE_C), tl.float32)
-    for start in range(0, programs, 128):
-        p = start + tl.arange(0, 128)
+    one = tl.zeros((PARTS, TILE_C), tl.float32)
+    two = tl.zeros((PARTS, TILE_C), tl.float32)
+    for start in range(0, programs, PARTS):
+        p = start + tl.arange(0, PARTS)
         at = ((view * programs + p) * 2)[:, None] * C + c[None, :]
         inside = (p < programs)[:, None] & real[None, :]
         one += tl.load(partial + at, mask=inside, other=0)
@@ -102,10 +103,10 @@ def statistics_kernel(
 
 @triton.jit
 def apply_kernel(
-    x, y, residual, mean, rstd, weight, bias, M, C,
+    x, y, residual, mean, rstd, weight, bias, r_mean, r_rstd, r_weight, r_bias, M, C,
     RELU: tl.constexpr, RESIDUAL: tl.constexpr, TILE_M: tl.constexpr, TILE_C: tl.constexpr,
 ):  # fmt: skip
-    """y = ReLU(γ (x − mean)/σ + β + residual)."""
+    """y = ReLU(γ (x − mean)/σ + β + residual); the residual none (0), as it is (1), or itself to be normalized (2)."""
     view = tl.program_id(2)
     c, real = _channels(C, TILE_C)
     at, inside = _pixels(tl.program_id(0), c, M, C, TILE_M)
@@ -113,7 +114,11 @@ def apply_kernel(
     scale, shift = _affine(mean, rstd, weight, bias, view, c, real, C)
     out = tl.load(x + at, mask=inside, other=0).to(tl.float32) * scale[None, :] + shift[None, :]
     if RESIDUAL:
-        out += tl.load(residual + at, mask=inside, other=0).to(tl.float32)
+        other = tl.load(residual + at, mask=inside, other=0).to(tl.float32)
+        if RESIDUAL == 2:
+            scale, shift = _affine(r_mean, r_rstd, r_weight, r_bias, view, c, real, C)
+            other = other * scale[None, :] + shift[None, :]
+        out += other
     if RELU:
         out = tl.maximum(out, 0)
     tl.store(y + at, out.to(y.dtype.element_ty), mask=inside)
@@ -263,13 +268,32 @@ def _same_memory(x: Tensor) -> Tensor:
     return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
 
-def normalize(x: Tensor, residual: Tensor | None, mean: Tensor, rstd: Tensor, norm: Norm) -> Tensor:
-    """One pass, by V × C statistics that are known already."""
+class Statistics(NamedTuple):
+    """V × C means and 1/σ."""
+
+    mean: Tensor
+    rstd: Tensor
+
+
+class Shortcut(NamedTuple):
+    """The norm of a residual that is still to be normalized."""
+
+    norm: Norm
+    statistics: Statistics
+
+
+def normalize(
+    x: Tensor, residual: Tensor | None, statistics: Statistics, norm: Norm, shortcut: Shortcut | None = None
+) -> Tensor:
+    """One pass, by statistics that are known already."""
     _, rows, channels = grid = _grid_of(x, norm.views)
     y = torch.empty_like(x)
+    own = (*statistics, norm.weight, norm.bias)
+    other = own if shortcut is None else (*shortcut.statistics, shortcut.norm.weight, shortcut.norm.bias)
+    kind = 0 if residual is None else 1 if shortcut is None else 2
     apply_kernel[grid.whole(APPLY)](
-        x, y, x if residual is None else residual, mean, rstd, norm.weight, norm.bias, rows, channels,
-        RELU=norm.relu, RESIDUAL=residual is not None, **APPLY,
+        x, y, x if residual is None else residual, *own, *other, rows, channels,
+        RELU=norm.relu, RESIDUAL=kind, **APPLY,
     )  # fmt: skip
     return y
 
@@ -281,8 +305,8 @@ def _moments(x: Tensor, grid: _Grid) -> Sums:
     return Sums(partial, x)
 
 
-def _statistics(sums: Sums, grid: _Grid, norm: Norm) -> tuple[Tensor, Tensor]:
-    """V × C means and 1/σ; updates the running statistics."""
+def _statistics(sums: Sums, grid: _Grid, norm: Norm) -> Statistics:
+    """Updates the running statistics, too."""
     views, rows, channels = grid
     mean, rstd = torch.empty(2, views, channels, device=sums.partial.device)
     stride = 0 if sums.first.ndim == 1 else rows * channels
@@ -290,52 +314,84 @@ def _statistics(sums: Sums, grid: _Grid, norm: Norm) -> tuple[Tensor, Tensor]:
         sums.first, sums.partial, mean, rstd, norm.running_mean, norm.running_var, norm.tracked,
         views, rows, channels, sums.partial.shape[1], stride, norm.eps, norm.momentum, TILE_C=8,
     )  # fmt: skip
-    return mean, rstd
+    return Statistics(mean, rstd)
+
+
+class Gradients(NamedTuple):
+    x: Tensor
+    weight: Tensor
+    bias: Tensor
+    before_relu: Tensor
+
+
+def _gradients(x: Tensor, y: Tensor | None, pulls: list[Tensor], statistics: Statistics, norm: Norm) -> Gradients:
+    """From one gradient of the output or from two to be added; y is given where a residual was added to it."""
+    views, rows, channels = grid = _grid_of(x, norm.views)
+    dy, residual, fork = pulls[0], y is not None, len(pulls) == 2
+    g = torch.empty_like(dy) if residual or fork else dy
+    programs, known = grid.shared(GRADIENT_SUMS), (*statistics, norm.weight, norm.bias)
+    partial = torch.empty(views, programs[0], 2, channels, device=x.device)
+    gradient_sums_kernel[programs](
+        x, x if y is None else y, dy, pulls[-1], g, partial, *known, rows, channels, grid.tiles(GRADIENT_SUMS),
+        RELU=norm.relu, RESIDUAL=residual, FORK=fork, **GRADIENT_SUMS,
+    )  # fmt: skip
+    coefficients = torch.empty(views, 2, channels, device=x.device)
+    dweight, dbias = torch.empty_like(norm.weight), torch.empty_like(norm.bias)
+    gradient_statistics_kernel[1, triton.cdiv(channels, 8)](
+        partial, statistics.rstd, coefficients, dweight, dbias, views, rows, channels, programs[0], TILE_C=8
+    )
+    dx, masked = torch.empty_like(x), residual or fork
+    gradient_kernel[grid.whole(GRADIENT)](
+        x, g, dx, coefficients, *known, rows, channels, RELU=norm.relu and not masked, **GRADIENT
+    )
+    return Gradients(dx, dweight, dbias, g)
 
 
 class _NormAct(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, norm: Norm, sums: Sums | None
+        ctx: Any,
+        x: Tensor,
+        residual: Tensor | None,
+        norm: Norm,
+        other: Norm | None,
+        sums: Sums | None,
+        *weights: Tensor,
     ) -> Any:
         grid = _grid_of(x, norm.views)
-        mean, rstd = _statistics(sums or _moments(x, grid), grid, norm)
-        y = normalize(x, residual, mean, rstd, norm)
-        ctx.norm = norm._replace(weight=weight, bias=bias)
-        ctx.residual = residual is not None
-        ctx.save_for_backward(x, y if ctx.residual else None, mean, rstd)
+        statistics = _statistics(sums or _moments(x, grid), grid, norm)
+        shortcut = None
+        if other is not None and residual is not None:
+            shortcut = Shortcut(other, _statistics(_moments(residual, grid), grid, other))
+        y = normalize(x, residual, statistics, norm, shortcut)
+        ctx.norms, ctx.added = (norm, other), residual is not None
+        ctx.save_for_backward(
+            x, y if ctx.added else None, *statistics, *((residual, *shortcut.statistics) if shortcut else ())
+        )
         ctx.set_materialize_grads(False)
         return (y, _same_memory(y)) if norm.fork else y
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, y, mean, rstd = ctx.saved_tensors
-        norm, residual = ctx.norm, ctx.residual
+        (norm, other), (x, y, mean, rstd, *second) = ctx.norms, ctx.saved_tensors
         pulls = [_like(x, dy) for dy in upstream if dy is not None]
         if not pulls:
-            return (None,) * 6
-        dy, fork = pulls[0], len(pulls) == 2
-        g = torch.empty_like(dy) if residual or fork else dy
-        views, rows, channels = grid = _grid_of(x, norm.views)
-        programs, statistics = grid.shared(GRADIENT_SUMS), (mean, rstd, norm.weight, norm.bias)
-        partial = torch.empty(views, programs[0], 2, channels, device=x.device)
-        gradient_sums_kernel[programs](
-            x, y if residual else x, dy, pulls[-1], g, partial, *statistics, rows, channels, grid.tiles(GRADIENT_SUMS),
-            RELU=norm.relu, RESIDUAL=residual, FORK=fork, **GRADIENT_SUMS,
-        )  # fmt: skip
-        coefficients = torch.empty(views, 2, channels, device=x.device)
-        dweight, dbias = torch.empty_like(norm.weight), torch.empty_like(norm.bias)
-        gradient_statistics_kernel[1, triton.cdiv(channels, 8)](
-            partial, rstd, coefficients, dweight, dbias, views, rows, channels, programs[0], TILE_C=8
-        )
-        dx, masked = torch.empty_like(x), residual or fork
-        gradient_kernel[grid.whole(GRADIENT)](
-            x, g, dx, coefficients, *statistics, rows, channels, RELU=norm.relu and not masked, **GRADIENT
-        )
-        return dx, dweight, dbias, g if residual else None, None, None
+            return (None,) * (7 if other is None else 9)
+        found = _gradients(x, y, pulls, Statistics(mean, rstd), norm)
+        if other is None:
+            return found.x, found.before_relu if ctx.added else None, None, None, None, found.weight, found.bias
+        residual, *statistics = second
+        beside = _gradients(residual, None, [found.before_relu], Statistics(*statistics), other)
+        return found.x, beside.x, None, None, None, found.weight, found.bias, beside.weight, beside.bias
 
 
-def batch_norm(x: Tensor, residual: Tensor | None, norm: Norm, sums: Sums | None = None) -> Any:
+def batch_norm(
+    x: Tensor, residual: Tensor | None, norm: Norm, *, other: Norm | None = None, sums: Sums | None = None
+) -> Any:
     """In training: statistics of each view, running statistics updated, differentiable once. y; or, with `norm.fork`, y
-    twice, for two uses whose gradients are then added on the way. `sums` of x, where they are known already."""
-    return _NormAct.apply(x, norm.weight, norm.bias, residual, norm, sums)
+    twice, for two uses whose gradients are then added on the way.
+
+    `other` is the norm of the residual, where that is still to be normalized; `sums` are of x, where known already.
+    """
+    weights = (norm.weight, norm.bias) if other is None else (norm.weight, norm.bias, other.weight, other.bias)
+    return _NormAct.apply(x, residual, norm, other, sums, *weights)

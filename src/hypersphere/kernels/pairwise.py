@@ -52,7 +52,7 @@ def pair_sums(
     shapes = [Shape(len(w), w[0].numel()) for w in weights]
     places = tiles.pull_places(shapes)
     pull = torch.empty(places[-1] if with_pull else 0, device=device)
-    sums = torch.zeros(len(weights), dtype=torch.float64, device=device)
+    sums: dict[int, Tensor] = {}
     small = [i for i, shape in enumerate(shapes) if shape.n <= largest]
     with _on(device):
         if small:
@@ -60,11 +60,12 @@ def pair_sums(
             found = _layers([weights[i] for i in small], tuple(shapes[i] for i in small), starts, law, pull, with_pull)
             if len(small) == len(weights):
                 return found, pull
-            sums[small] = found
+            sums.update(zip(small, found, strict=True))
         for i, shape in enumerate(shapes):
             if shape.n > largest:
-                _panel_by_panel(weights[i], shape, law, sums[i], pull[places[i] : places[i + 1]], with_pull, largest)
-    return sums, pull
+                part = pull[places[i] : places[i + 1]]
+                sums[i] = _panel_by_panel(weights[i], shape, law, part, with_pull, largest)
+    return torch.stack([sums[i] for i in range(len(weights))]), pull
 
 
 def _layers(
@@ -84,13 +85,12 @@ def _layers(
     return values.sum(1, dtype=torch.float64)
 
 
-def _panel_by_panel(
-    w: Tensor, shape: Shape, law: Law, total: Tensor, pull: Tensor, with_pull: bool, largest: int
-) -> None:
+def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: bool, largest: int) -> Tensor:
     """Panels a ≤ b, each pair of them once: S pulls on a, Sᵀ on b."""
     device, d = w.device, shape.d
     spans = [(start, min(start + largest, shape.n)) for start in range(0, shape.n, largest)]
     pull.zero_()
+    total = torch.zeros((), dtype=torch.float64, device=device)
     for a, (begin, end) in enumerate(spans):
         for other_begin, other_end in spans[a:]:
             same = other_begin == begin
@@ -109,6 +109,7 @@ def _panel_by_panel(
                     _pull(pulls, points, slopes, on_side, law, add=True)
                 _near(near, points, slopes, flags, on_side, values, law, with_pull, on_y=side == 1)
             total += values.sum(dtype=torch.float64)
+    return total
 
 
 def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, factors: Tensor) -> list[Tensor]:

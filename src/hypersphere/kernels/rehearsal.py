@@ -23,7 +23,8 @@ def rehearse(function: Callable[[], object], device: torch.device) -> int:
         with triton.AsyncCompileMode(pool):
             kernels = [kernel.run(*args, grid=(1,), warmup=True, **options) for kernel, args, options in calls]
         compiled = {id(k): k for k in (k.result() if hasattr(k, "result") else k for k in kernels)}
-        list(pool.map(lambda kernel: _load(kernel, device), compiled.values()))
+        index = torch.cuda.current_device() if device.index is None else device.index
+        list(pool.map(lambda kernel: _load(kernel, index), compiled.values()))
     return len(calls)
 
 
@@ -43,6 +44,6 @@ def _noted() -> Iterator[list[Call]]:
         JITFunction.run = run
 
 
-def _load(kernel: Any, device: torch.device) -> None:
-    torch.cuda.set_device(device)
+def _load(kernel: Any, index: int) -> None:
+    torch.cuda.set_device(index)
     _ = kernel.run  # builds its launcher and loads it

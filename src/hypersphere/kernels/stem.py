@@ -15,7 +15,8 @@ from torch import Tensor
 
 from hypersphere.kernels.norm import PROGRAMS, Sums, store_sums
 
-ROWS = 128
+STEM: dict[str, int] = {"ROWS": 64, "num_warps": 8}
+WEIGHT_GRADIENT: dict[str, int] = {"ROWS": 128, "num_warps": 4}
 
 
 @triton.jit
@@ -42,17 +43,17 @@ def stem_kernel(
     shift = tl.load(first + o)
     x += view.to(tl.int64) * M * C
     y += view.to(tl.int64) * M * F
-    total = tl.zeros((F,), tl.float32)
-    square = tl.zeros((F,), tl.float32)
+    total = tl.zeros((ROWS, F), tl.float32)
+    square = tl.zeros((ROWS, F), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         product = tl.dot(_neighbourhoods(x, tile, M, H, W, C, K, ROWS), weight, input_precision="ieee")
         out = product.to(y.dtype.element_ty)
         pixel = (tile * ROWS + tl.arange(0, ROWS))[:, None]
         tl.store(y + pixel * F + o[None, :], out, mask=pixel < M)
         gap = tl.where(pixel < M, out.to(tl.float32) - shift[None, :], 0)
-        total += tl.sum(gap, 0)
-        square += tl.sum(gap * gap, 0)
-    store_sums(partial, total, square, view, o, o < F, F)
+        total += gap
+        square += gap * gap
+    store_sums(partial, tl.sum(total, 0), tl.sum(square, 0), view, o, o < F, F)
 
 
 @triton.jit(do_not_specialize=["tiles"])
@@ -73,7 +74,7 @@ def weight_gradient_kernel(
 
 def _sizes(x: Tensor, outputs: int) -> dict[str, int]:
     channels = x.shape[1]
-    return {"C": channels, "K": max(16, triton.next_power_of_2(9 * channels)), "F": outputs, "ROWS": ROWS}
+    return {"C": channels, "K": max(16, triton.next_power_of_2(9 * channels)), "F": outputs}
 
 
 class _Stem(torch.autograd.Function):
@@ -84,12 +85,12 @@ class _Stem(torch.autograd.Function):
         y = torch.empty(
             batch, outputs, height, width, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
         )
-        tiles = triton.cdiv(pixels, ROWS)
+        tiles = triton.cdiv(pixels, STEM["ROWS"])
         programs = min(tiles, PROGRAMS // views)
         partial = torch.empty(views, programs, 2, outputs, device=x.device)
         rows = weight.permute(0, 2, 3, 1).contiguous()
         stem_kernel[programs, 1, views](
-            x, rows, y, first, partial, pixels, height, width, tiles, **_sizes(x, outputs), num_warps=4
+            x, rows, y, first, partial, pixels, height, width, tiles, **_sizes(x, outputs), **STEM
         )
         ctx.save_for_backward(x)
         ctx.mark_non_differentiable(partial)
@@ -100,11 +101,11 @@ class _Stem(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         batch, channels, height, width = x.shape
         outputs, pixels = dy.shape[1], batch * height * width
-        tiles = triton.cdiv(pixels, ROWS)
+        tiles = triton.cdiv(pixels, WEIGHT_GRADIENT["ROWS"])
         programs, sizes = min(tiles, PROGRAMS // 2), _sizes(x, outputs)
         partial = torch.empty(programs, sizes["K"], outputs, device=x.device)
         dy = dy.contiguous(memory_format=torch.channels_last)
-        weight_gradient_kernel[(programs,)](x, dy, partial, pixels, height, width, tiles, **sizes, num_warps=4)
+        weight_gradient_kernel[(programs,)](x, dy, partial, pixels, height, width, tiles, **sizes, **WEIGHT_GRADIENT)
         gradient = partial.sum(0)[: 9 * channels].T.reshape(outputs, 3, 3, channels)
         return None, gradient.permute(0, 3, 1, 2), None, None
 

@@ -21,17 +21,35 @@ class PerView(_BatchNorm):
 
     views = 1
 
-    def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False, sums: Any = None) -> Tensor:
-        """`sums` over x, where the kernel that made x left them."""
+    def forward(
+        self,
+        x: Tensor,
+        residual: Tensor | None = None,
+        relu: bool = False,
+        *,
+        residual_norm: "PerView | None" = None,
+        sums: Any = None,
+    ) -> Tensor:
+        """`residual_norm` comes before adding; `sums` over x, where the kernel that made x left them."""
         self._check_input_dim(x)
-        if self._kernel_takes(x, residual, relu):
-            return self._fused(x, residual, relu, sums)
+        kernel = self._kernel_takes(x, residual, relu)
+        if (
+            kernel
+            and self.training
+            and residual_norm is not None
+            and residual_norm._kernel_takes(residual, None, False)
+        ):
+            return self._fused(x, residual, relu, residual_norm, sums)
+        if residual_norm is not None:
+            residual = residual_norm(residual)
+        if kernel:
+            return self._fused(x, residual, relu, None, sums)
         views = self.views if self.training else 1
         out = torch.cat([super(PerView, self).forward(view) for view in x.chunk(views)]) if views > 1 else None
         return _activated(super().forward(x) if out is None else out, residual, relu)
 
-    def _kernel_takes(self, x: Tensor, residual: Tensor | None, relu: bool) -> bool:
-        if not usable(x) or not self.affine or self.running_mean is None or self.momentum is None:
+    def _kernel_takes(self, x: Tensor | None, residual: Tensor | None, relu: bool) -> bool:
+        if x is None or not usable(x) or not self.affine or self.running_mean is None or self.momentum is None:
             return False
         from hypersphere.kernels.norm import takes
 
@@ -39,17 +57,23 @@ class PerView(_BatchNorm):
         differentiable = self.training or not torch.is_grad_enabled()
         return whole and differentiable and takes(x) and x.numel() // x.shape[1] // self.views > 1
 
-    def _fused(self, x: Tensor, residual: Tensor | None, relu: bool, sums: Any) -> Tensor:
+    def _held(self, relu: bool = False, fork: bool = False) -> Any:
+        from hypersphere.kernels.norm import Norm
+
+        held: list[Any] = [self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked]
+        return Norm._make([*held, self.eps, self.momentum or 0.0, self.views if self.training else 1, relu, fork])
+
+    def _fused(self, x: Tensor, residual: Tensor | None, relu: bool, other: "PerView | None", sums: Any) -> Tensor:
         from hypersphere.kernels import norm
 
-        held = (self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked)
-        layer = norm.Norm(*held, self.eps, self.momentum or 0.0, self.views, relu, relu and x.requires_grad)  # type: ignore[arg-type]
+        layer = self._held(relu, fork=self.training and relu and x.requires_grad)
         if not self.training:
-            layer = layer._replace(views=1)
-            return norm.normalize(x, residual, layer.running_mean, torch.rsqrt(layer.running_var + self.eps), layer)
+            known = norm.Statistics(layer.running_mean, torch.rsqrt(layer.running_var + self.eps))
+            return norm.normalize(x, residual, known, layer)
+        found = norm.batch_norm(x, residual, layer, other=None if other is None else other._held(), sums=sums)
         if not layer.fork:
-            return norm.batch_norm(x, residual, layer, sums)
-        y, y.second_use = norm.batch_norm(x, residual, layer, sums)
+            return found
+        y, y.second_use = found
         return y
 
 
@@ -97,10 +121,16 @@ def _several(network: nn.Module, views: int) -> Iterator[None]:
             module.views = 1
 
 
-def norm_act(norm: nn.Module, x: Tensor, residual: Tensor | None = None) -> Tensor:
-    """ReLU(norm(x) + residual)."""
+def norm_act(
+    norm: nn.Module, x: Tensor, residual: Tensor | None = None, residual_norm: nn.Module | None = None
+) -> Tensor:
+    """ReLU(norm(x) + residual), or + residual_norm(residual)."""
+    if residual is not None and residual_norm is not None and not isinstance(residual_norm, PerView):
+        residual, residual_norm = residual_norm(residual), None
     if isinstance(norm, PerView):
-        return norm(x, residual, relu=True)
+        return norm(x, residual, relu=True, residual_norm=residual_norm)
+    if residual_norm is not None:
+        residual = residual_norm(residual)
     return _activated(norm(x), residual, relu=True)
 
 

@@ -9,19 +9,25 @@ from hypersphere.kernels import usable
 from hypersphere.nn.norm import PerView, norm_act, second_use
 
 
+def _added(block: nn.Module, norm: nn.Module, x: Tensor, shortcut: Tensor) -> Tensor:
+    """The end of a block: ReLU(norm(x) + the shortcut, down-sampled where the block does that)."""
+    if block.downsample is None:
+        return norm_act(norm, x, shortcut)
+    convolution, its_norm = block.downsample  # type: ignore[misc]
+    return norm_act(norm, x, convolution(shortcut), its_norm)
+
+
 class BasicBlock(resnet.BasicBlock):
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = second_use(x) if self.downsample is None else self.downsample(second_use(x))
-        x = norm_act(self.bn1, self.conv1(x))
-        return norm_act(self.bn2, self.conv2(x), shortcut)
+        out = norm_act(self.bn1, self.conv1(x))
+        return _added(self, self.bn2, self.conv2(out), second_use(x))
 
 
 class Bottleneck(resnet.Bottleneck):
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = second_use(x) if self.downsample is None else self.downsample(second_use(x))
-        x = norm_act(self.bn1, self.conv1(x))
-        x = norm_act(self.bn2, self.conv2(x))
-        return norm_act(self.bn3, self.conv3(x), shortcut)
+        out = norm_act(self.bn1, self.conv1(x))
+        out = norm_act(self.bn2, self.conv2(out))
+        return _added(self, self.bn3, self.conv3(out), second_use(x))
 
 
 def first_layer(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from hypersphere.data import Images
 from hypersphere.draws import permutation
 from hypersphere.errors import UserError
-from hypersphere.methods import Batch, Method
+from hypersphere.methods import Batch, Method, Step
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
 from hypersphere.train.capture import Captured
 from hypersphere.train.log import Log
+from hypersphere.train.narrow import Narrowed
 
 
 class Monitor(Protocol):
@@ -80,7 +81,10 @@ class Trainer:
     ) -> None:
         self.method, self.optimizer, self.regularizer = method, optimizer, regularizer
         self.device, self.step, self.capture = device, 0, capture
-        self.loss_of = torch.compile(method, dynamic=False) if compile else method
+        narrow = device.type == "cuda" and precision != torch.float32
+        self.loss_of: Callable[[Batch], Step] = Narrowed(method, precision) if narrow else method
+        if compile:
+            self.loss_of = torch.compile(method, dynamic=False)
         self.precision = precision
         self.autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
