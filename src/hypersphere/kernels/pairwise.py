@@ -23,7 +23,7 @@ ROW_CHUNK = 1024  # entries of a row that a program holds at once
 # By what fits the registers and shared memory of a Hopper multiprocessor twice, so that one program's potentials
 # overlap another's products.
 SLOPES: dict[str, Any] = {"TILE": tiles.BLOCK, "DEPTH": 32, "num_warps": 4, "num_stages": 3}
-PULL: dict[str, Any] = {"DEPTH": 64, "num_warps": 8, "num_stages": 3}
+PULL: dict[str, Any] = {"DEPTH": 64, "num_warps": 4, "num_stages": 3}
 
 
 @dataclass(frozen=True)
