@@ -28,11 +28,11 @@ LAWS = [("riesz", 0.0), ("riesz", 2.0), ("riesz", 2.5), ("geodesic", 0.0), ("geo
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Blocks of 16 points and dimensions, half of it up to 12 points; sums over more than 16 points in parts."""
-    for name, value in {"BLOCK": 16, "SMALL": 12, "DEPTH": 16, "LARGEST": 64, "SLOPES": 1 << 10, "ROWS": 8}.items():
+    """Blocks of 16 points and dimensions; sums over more than 16 points in parts."""
+    for name, value in {"BLOCK": 16, "DEPTH": 16, "LARGEST": 64, "SLOPES": 1 << 10, "ROWS": 8}.items():
         monkeypatch.setattr(tiles, name, value)
     monkeypatch.setattr(pairwise_kernels, "BLOCK", tl.constexpr(16))
-    monkeypatch.setattr(pairwise, "SLOPES", {"TILE": 16, "DEPTH": 8})
+    monkeypatch.setattr(pairwise, "SLOPES", {"DEPTH": 8})
     monkeypatch.setattr(pairwise, "PULL", {"DEPTH": 8})
     monkeypatch.setattr(pairwise, "ROW_CHUNK", 16)
     plans = (tiles.layers_plan, tiles.pair_plan, tiles.log_sum_plan, tiles.finish_plan)

@@ -17,8 +17,8 @@ MOMENTS: dict[str, Any] = {"TILE_M": 16, "TILE_C": TILE_C, "UNROLL": 4, "num_war
 GRADIENT_SUMS: dict[str, Any] = {"TILE_M": 16, "TILE_C": TILE_C, "UNROLL": 2, "num_warps": 4}
 APPLY: dict[str, Any] = {"TILE_M": 32, "TILE_C": TILE_C, "num_warps": 4}
 GRADIENT: dict[str, Any] = {"TILE_M": 32, "TILE_C": TILE_C, "num_warps": 4}
-PROGRAMS = 1024  # of a pass of sums: about eight for each multiprocessor
-PARTS = tl.constexpr(512)  # partial sums that are added at once
+PROGRAMS = 1056  # of a pass of sums: eight for each of 132 multiprocessors
+PARTS = tl.constexpr(128)  # partial sums that are added at once
 
 
 @triton.jit

@@ -22,7 +22,7 @@ from hypersphere.kernels.potentials import KINDS
 ROW_CHUNK = 1024  # entries of a row that a program holds at once
 # By what fits the registers and shared memory of a Hopper multiprocessor twice, so that one program's potentials
 # overlap another's products.
-SLOPES: dict[str, Any] = {"TILE": tiles.BLOCK, "DEPTH": 32, "num_warps": 4, "num_stages": 3}
+SLOPES: dict[str, Any] = {"DEPTH": 64, "num_warps": 8, "num_stages": 2}
 PULL: dict[str, Any] = {"DEPTH": 64, "num_warps": 4, "num_stages": 3}
 
 
@@ -117,9 +117,9 @@ def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, 
     gradients = [torch.empty_like(w) for w in weights]
     jobs = tiles.finish_plan(tuple(Shape(len(w), w[0].numel()) for w in weights), pull.device)
     with _on(pull.device):
-        kernels.finish_kernel[(len(jobs),)](
+        kernels.finish_kernel[(len(jobs) * tiles.ROWS,)](
             jobs, _addresses([*weights, *gradients]), pull, upstream.contiguous(), factors, len(weights),
-            ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=8,
+            ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=4,
         )  # fmt: skip
     return gradients
 
@@ -193,9 +193,9 @@ def _pack(
     gains: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     points = torch.empty(size, dtype=dtype, device=jobs.device)
-    kernels.pack[(len(jobs),)](
+    kernels.pack[(len(jobs) * tiles.ROWS,)](
         jobs, _addresses(matrices), gains, points,
-        NORMALIZE=normalize, SCALED=gains is not None, ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=8,
+        NORMALIZE=normalize, SCALED=gains is not None, ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=4,
     )  # fmt: skip
     return points
 

@@ -37,20 +37,19 @@ def _matrix(addresses, index):
 
 
 @triton.jit
-def _lengths(matrix, at, real, d, ROWS: tl.constexpr, CHUNK: tl.constexpr):
-    """Of each row its largest entry and its norm relative to that, (1, 0) for a row of zeros: as `sphere.unit`."""
-    k = tl.arange(0, CHUNK)[None, :]
-    largest = tl.zeros((ROWS, 1), tl.float32)
+def _lengths(row, d, CHUNK: tl.constexpr):
+    """Its largest entry and its norm relative to that, (1, 0) for a row of zeros: as `sphere.unit`."""
+    k = tl.arange(0, CHUNK)
+    most = tl.zeros((CHUNK,), tl.float32)
     for start in range(0, d, CHUNK):
-        w = tl.load(matrix + at + start + k, mask=real & (start + k < d), other=0)
-        largest = tl.maximum(largest, tl.max(tl.abs(w), 1, keep_dims=True))
+        most = tl.maximum(most, tl.abs(tl.load(row + start + k, mask=start + k < d, other=0)), tl.PropagateNan.ALL)
+    largest = tl.max(tl.where(most == most, most, float("inf")), 0)
     largest = tl.where(largest == 0, 1, largest)
-    square = tl.zeros((ROWS, 1), tl.float32)
+    square = tl.zeros((CHUNK,), tl.float32)
     for start in range(0, d, CHUNK):
-        w = tl.load(matrix + at + start + k, mask=real & (start + k < d), other=0)
-        w = tl.div_rn(w, largest)
-        square += tl.sum(w * w, 1, keep_dims=True)
-    return largest, tl.sqrt_rn(square)
+        w = tl.div_rn(tl.load(row + start + k, mask=start + k < d, other=0), largest)
+        square += w * w
+    return largest, tl.sqrt_rn(tl.sum(square, 0))
 
 
 @triton.jit
@@ -64,40 +63,37 @@ def pack(
     jobs, addresses, gains, points,
     NORMALIZE: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Matrices 0 and 1 as they are; matrix 2, if SCALED, times a gain for each row."""
-    job = jobs + tl.program_id(0) * 9
-    index = tl.load(job)
-    matrix = _matrix(addresses, index)
-    first, n, d, width = tl.load(job + 1), tl.load(job + 2), tl.load(job + 3), tl.load(job + 4)
-    r, k = tl.arange(0, ROWS)[:, None], tl.arange(0, CHUNK)[None, :]
-    real = first + r < n
-    at = (first + r) * d
-    factor = tl.full((ROWS, 1), UNIT, tl.float32)
+    """One row. Of matrices 0 and 1 as it is; of matrix 2, if SCALED, times its gain."""
+    job, r = jobs + (tl.program_id(0) // ROWS) * 9, tl.program_id(0) % ROWS
+    index, i, d, width = tl.load(job), tl.load(job + 1) + r, tl.load(job + 3), tl.load(job + 4)
+    row = _matrix(addresses, index) + i * d
+    d = tl.where(i < tl.load(job + 2), d, 0)  # rows of padding are zeros
+    factor = UNIT * 1.0
     if SCALED:
         if index == 2:
-            factor *= tl.load(gains + first + r, mask=real, other=0)
+            factor *= tl.load(gains + i, mask=d > 0, other=0)
     if NORMALIZE:
-        largest, norm = _lengths(matrix, at, real, d, ROWS, CHUNK)
+        largest, norm = _lengths(row, d, CHUNK)
     points += tl.load(job + 5) + r * (2 * width)
     for start in range(0, width, CHUNK):
-        x = tl.load(matrix + at + start + k, mask=real & (start + k < d), other=0)
+        k = start + tl.arange(0, CHUNK)
+        x = tl.load(row + k, mask=k < d, other=0)
         if NORMALIZE:
             x = tl.where(norm == 0, 0, tl.div_rn(tl.div_rn(x, largest), norm))
         x *= factor
         high = x.to(points.dtype.element_ty)
         low = (x - high.to(tl.float32)).to(points.dtype.element_ty)
-        target = points + _high(start + k)
-        tl.store(target, high, mask=start + k < width)
-        tl.store(target + BLOCK, low, mask=start + k < width)
+        tl.store(points + _high(k), high, mask=k < width)
+        tl.store(points + _high(k) + BLOCK, low, mask=k < width)
 
 
 @triton.jit
-def _cosines(points, x, y, width, TILE: tl.constexpr, DEPTH: tl.constexpr):
-    """By high·high + high·low + low·high."""
-    r, k = tl.arange(0, TILE), tl.arange(0, DEPTH)
+def _cosines(points, x, y, width, DEPTH: tl.constexpr):
+    """BLOCK × BLOCK, by high·high + high·low + low·high."""
+    r, k = tl.arange(0, BLOCK), tl.arange(0, DEPTH)
     x_at = points + x + r[:, None] * (2 * width) + k[None, :]
     y_at = points + y + r[None, :] * (2 * width) + k[:, None]
-    products = tl.zeros((TILE, TILE), tl.float32)
+    products = tl.zeros((BLOCK, BLOCK), tl.float32)
     for start in range(0, width, DEPTH):
         at = _high(start)
         x_high, x_low = tl.load(x_at + at), tl.load(x_at + at + BLOCK)
@@ -139,58 +135,42 @@ def _slope_part(
     bits = (slope * SCALE).to(slopes.dtype.element_ty).to(tl.int16, bitcast=True)
     bits = tl.where(pair & (bits != NEAR), bits, 0)
     bits = tl.where(near, NEAR, bits).to(tl.int16)
-    tl.store(slopes + r[:, None] * stride + (col + c)[None, :], bits.to(slopes.dtype.element_ty, bitcast=True))
+    tl.store(slopes + r[:, None] * stride + (c + col)[None, :], bits.to(slopes.dtype.element_ty, bitcast=True))
     return tl.sum(tl.where(pair & (near == 0), value, 0), 1), tl.max(near.to(tl.int32), 1)
-
-
-@triton.jit
-def _slope_tile(
-    job, points, slopes, flags, values, totals,
-    KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
-    NEAR2: tl.constexpr, SCALE: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
-):  # fmt: skip
-    x, y = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
-    width = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
-    cosine = _cosines(points, x, y, width, TILE, DEPTH)
-    rows, cols, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4).to(tl.int32), tl.load(job + 5).to(tl.int32)
-    slopes += tl.multiple_of(tl.load(job + 7), 64)
-    stride = tl.multiple_of(tl.load(job + 8).to(tl.int32), BLOCK)
-    if KIND == SOFTMAX:
-        totals += tl.load(job + 13)
-    EIGHTH: tl.constexpr = TILE // 8
-    value, near = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.int32)
-    whole = _halves(cosine, TILE, TILE)
-    for a in tl.static_range(2):
-        half = _halves(whole[a], TILE, TILE // 2)
-        for b in tl.static_range(2):
-            quarter = _halves(half[b], TILE, TILE // 4)
-            for c in tl.static_range(2):
-                found, flagged = _slope_part(
-                    quarter[c], (4 * a + 2 * b + c) * EIGHTH, rows, cols, shift, slopes, stride, totals,
-                    KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, TILE, EIGHTH,
-                )  # fmt: skip
-                value += found
-                near = tl.maximum(near, flagged)
-    flag = tl.max(near, 0)
-    tl.store(flags + tl.load(job + 9), flag)
-    tl.store(flags + tl.load(job + 10), flag)
-    tl.store(values + tl.load(job + 11), tl.sum(value, 0) * tl.load(job + 6).to(tl.float32))
 
 
 @triton.jit
 def slopes_kernel(
     jobs, points, slopes, flags, values, totals,
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
-    NEAR2: tl.constexpr, SCALE: tl.constexpr, TILE: tl.constexpr, DEPTH: tl.constexpr,
+    NEAR2: tl.constexpr, SCALE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of TILE, or of half of it, with twice the depth, where the table says so."""
-    job = jobs + tl.program_id(0) * 14
-    if tl.load(job + 12) == TILE:
-        _slope_tile(job, points, slopes, flags, values, totals,
-                    KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, TILE, DEPTH)  # fmt: skip
-    else:
-        _slope_tile(job, points, slopes, flags, values, totals,
-                    KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, TILE // 2, 2 * DEPTH)  # fmt: skip
+    """One tile of pairs."""
+    job = jobs + tl.program_id(0) * 13
+    x, y = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
+    width = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
+    cosine = _cosines(points, x, y, width, DEPTH)
+    rows, cols, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4).to(tl.int32), tl.load(job + 5).to(tl.int32)
+    slopes += tl.multiple_of(tl.load(job + 7), BLOCK)
+    stride = tl.multiple_of(tl.load(job + 8).to(tl.int32), BLOCK)
+    if KIND == SOFTMAX:
+        totals += tl.load(job + 12)
+    QUARTER: tl.constexpr = BLOCK // 4
+    value, near = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.int32)
+    whole = _halves(cosine, BLOCK, BLOCK)
+    for a in tl.static_range(2):
+        half = _halves(whole[a], BLOCK, BLOCK // 2)
+        for b in tl.static_range(2):
+            found, flagged = _slope_part(
+                half[b], (2 * a + b) * QUARTER, rows, cols, shift, slopes, stride, totals,
+                KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, BLOCK, QUARTER,
+            )  # fmt: skip
+            value += found
+            near = tl.maximum(near, flagged)
+    flag = tl.max(near, 0)
+    tl.store(flags + tl.load(job + 9), flag)
+    tl.store(flags + tl.load(job + 10), flag)
+    tl.store(values + tl.load(job + 11), tl.sum(value, 0) * tl.load(job + 6).to(tl.float32))
 
 
 @triton.jit
@@ -268,30 +248,30 @@ def near_kernel(
     PULL: tl.constexpr, ON_Y: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """One point, and those near it or its opposite, one after the other."""
-    job = jobs + (tl.program_id(0) // ROWS) * 14
+    job = jobs + (tl.program_id(0) // ROWS) * 13
     r = tl.program_id(0) % ROWS
     if r < tl.load(job + 3):
-        tiles, step = tl.load(job + 5).to(tl.int32), tl.load(job + 8)
-        flags += tl.load(job + 7)
+        tiles, step = tl.load(job + 5).to(tl.int32), tl.load(job + 7)
+        flags += tl.load(job + 6)
         t = tl.arange(0, TILES)
         value = 0.0
         if tl.max(tl.load(flags + t * step, mask=t < tiles, other=0), 0) > 0:
-            width, tile, row = tl.load(job + 2).to(tl.int32), tl.load(job + 6), tl.load(job + 4) + r
+            width, row = tl.load(job + 2).to(tl.int32), tl.load(job + 4) + r
             own, other = points + tl.load(job) + r * (2 * width), points + tl.load(job + 1)
-            slopes += tl.load(job + 9)
-            stride, split = tl.load(job + 10), tl.load(job + 11)
-            pull += tl.load(job + 12) + r * width
+            slopes += tl.load(job + 8)
+            stride, split = tl.load(job + 9), tl.load(job + 10)
+            pull += tl.load(job + 11) + r * width
             c = tl.arange(0, BLOCK)
             for b in range(tiles):
                 if tl.load(flags + b * step) > 0:
-                    col = b * tile + c
+                    col = b * BLOCK + c
                     at = tl.where(col < split, col * stride + row, row * stride + col)
-                    bits = tl.load(slopes + at, mask=c < tile, other=0).to(tl.int16, bitcast=True)
+                    bits = tl.load(slopes + at).to(tl.int16, bitcast=True)
                     near = (bits == NEAR).to(tl.int32)
                     for _ in range(tl.sum(near, 0)):
                         found = tl.argmax(near, 0)
                         near = tl.where(c == found, 0, near)
-                        partner = b * tile + found
+                        partner = b * BLOCK + found
                         index, gain = row, 1.0
                         if ON_Y:
                             index, gain = partner, tl.load(gains + partner)
@@ -299,71 +279,58 @@ def near_kernel(
                             own, other + partner * (2 * width), width, pull, totals, gain, index,
                             KIND, S, FLOOR2, HALF_SPACE, PULL, CHUNK,
                         )  # fmt: skip
-        tl.store(values + tl.load(job + 13) + r, value)
+        tl.store(values + tl.load(job + 12) + r, value)
 
 
 @triton.jit
 def finish_kernel(jobs, addresses, pull, upstream, factors, matrices, ROWS: tl.constexpr, CHUNK: tl.constexpr):
-    """∂/∂w = (g − (g·ŵ) ŵ) / ‖w‖ for the gradient g by ŵ, times what comes from above; 0 for a row of zeros."""
-    job = jobs + tl.program_id(0) * 9
-    index = tl.load(job)
-    matrix, gradient = _matrix(addresses, index), _matrix(addresses, matrices + index)
-    first, n, d, width = tl.load(job + 1), tl.load(job + 2), tl.load(job + 3), tl.load(job + 4)
-    pull += tl.load(job + 6)
-    parts, part = tl.load(job + 7), tl.load(job + 8)
-    r, k = tl.arange(0, ROWS)[:, None], tl.arange(0, CHUNK)[None, :]
-    real = first + r < n
-    at = (first + r) * d
-    largest, norm = _lengths(matrix, at, real, d, ROWS, CHUNK)
-    along = tl.zeros((ROWS, 1), tl.float32)
-    for start in range(0, d, CHUNK):
-        inside = real & (start + k < d)
-        w = tl.div_rn(tl.load(matrix + at + start + k, mask=inside, other=0), largest)
-        along += tl.sum(
-            w * _sum_parts(pull + r * width + start + k, inside, parts, part, ROWS, CHUNK), 1, keep_dims=True
-        )
-    factor = tl.load(upstream + index) * tl.load(factors + index)
-    for start in range(0, d, CHUNK):
-        inside = real & (start + k < d)
-        w = tl.div_rn(tl.load(matrix + at + start + k, mask=inside, other=0), largest)
-        g = _sum_parts(pull + r * width + start + k, inside, parts, part, ROWS, CHUNK)
-        g = tl.div_rn(tl.div_rn(g - along * w / (norm * norm), norm) * factor, largest)
-        tl.store(gradient + at + start + k, tl.where(norm == 0, 0, g), mask=inside)
+    """One row: ∂/∂w = (g − (g·ŵ) ŵ) / ‖w‖ for the gradient g by ŵ, times what comes from above; 0 for zeros."""
+    job, r = jobs + (tl.program_id(0) // ROWS) * 9, tl.program_id(0) % ROWS
+    index, i, d = tl.load(job), tl.load(job + 1) + r, tl.load(job + 3)
+    if i < tl.load(job + 2):
+        row, gradient = _matrix(addresses, index) + i * d, _matrix(addresses, matrices + index) + i * d
+        pull += tl.load(job + 6) + r * tl.load(job + 4)
+        parts, part = tl.load(job + 7), tl.load(job + 8)
+        largest, norm = _lengths(row, d, CHUNK)
+        along = tl.zeros((CHUNK,), tl.float32)
+        for start in range(0, d, CHUNK):
+            k = start + tl.arange(0, CHUNK)
+            w = tl.div_rn(tl.load(row + k, mask=k < d, other=0), largest)
+            along += w * _sum_parts(pull + k, k < d, parts, part, CHUNK)
+        share = tl.sum(along, 0) / (norm * norm)
+        factor = tl.load(upstream + index) * tl.load(factors + index)
+        for start in range(0, d, CHUNK):
+            k = start + tl.arange(0, CHUNK)
+            w = tl.div_rn(tl.load(row + k, mask=k < d, other=0), largest)
+            g = _sum_parts(pull + k, k < d, parts, part, CHUNK) - share * w
+            g = tl.div_rn(tl.div_rn(g, norm) * factor, largest)
+            tl.store(gradient + k, tl.where(norm == 0, 0, g), mask=k < d)
 
 
 @triton.jit
-def _sum_parts(at, inside, parts, part, ROWS: tl.constexpr, CHUNK: tl.constexpr):
-    total = tl.zeros((ROWS, CHUNK), tl.float32)
+def _sum_parts(at, inside, parts, part, CHUNK: tl.constexpr):
+    total = tl.zeros((CHUNK,), tl.float32)
     for p in range(parts):
         total += tl.load(at + p * part, mask=inside, other=0)
     return total
 
 
 @triton.jit
-def _log_sum_tiles(
-    job, points, sums, scale, TILE: tl.constexpr, DEPTH: tl.constexpr
-):  # fmt: skip
+def log_sums_kernel(jobs, points, sums, scale, DEPTH: tl.constexpr):
+    """Rows of a few tiles of pairs."""
+    job = jobs + tl.program_id(0) * 7
     x, y = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
     width = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
     rows, cols, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4).to(tl.int32), tl.load(job + 5).to(tl.int32)
-    largest = tl.full((TILE,), float("-inf"), tl.float32)
-    total = tl.zeros((TILE,), tl.float32)
-    for col in range(0, cols, TILE):
-        logits = scale * _cosines(points, x, y + col * (2 * width), width, TILE, DEPTH)
-        logits = tl.where(_are_pairs(rows, cols - col, shift - col, TILE, TILE), logits, float("-inf"))
+    largest = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for col in range(0, cols, BLOCK):
+        logits = scale * _cosines(points, x, y + col * (2 * width), width, DEPTH)
+        logits = tl.where(_are_pairs(rows, cols - col, shift - col, BLOCK, BLOCK), logits, float("-inf"))
         new = tl.maximum(largest, tl.max(logits, 1))
         shield = tl.where(new == float("-inf"), 0, new)  # a row may have no pair yet
         total = total * tl.exp(largest - shield) + tl.sum(tl.exp(logits - shield[:, None]), 1)
         largest = new
-    r = tl.arange(0, TILE)
+    r = tl.arange(0, BLOCK)
     shield = tl.where(largest == float("-inf"), 0, largest)
-    tl.store(sums + tl.load(job + 7) + r, shield + tl.log(total), mask=r < rows)
-
-
-@triton.jit
-def log_sums_kernel(jobs, points, sums, scale, TILE: tl.constexpr, DEPTH: tl.constexpr):
-    job = jobs + tl.program_id(0) * 8
-    if tl.load(job + 6) == TILE:
-        _log_sum_tiles(job, points, sums, scale, TILE, DEPTH)
-    else:
-        _log_sum_tiles(job, points, sums, scale, TILE // 2, 2 * DEPTH)
+    tl.store(sums + tl.load(job + 6) + r, shield + tl.log(total), mask=r < rows)

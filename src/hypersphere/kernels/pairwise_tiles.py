@@ -16,7 +16,6 @@ from torch import Tensor
 
 BLOCK = 128  # panels are padded to it; tiles of products with the slopes are BLOCK × BLOCK
 LARGEST = 4096  # rows of a panel; more points are taken panel by panel
-SMALL = 1024  # up to so many rows tiles are halved, so that a few neurons of many weights occupy the device too
 ROWS = 4  # rows of one program that normalizes or finishes
 DEPTH = 2048  # points that one program sums over; more are summed in parts
 RUN = 4  # tiles in a row whose log-sum-exp one program takes
@@ -72,7 +71,7 @@ class RowJob(NamedTuple):
 
 
 class TileJob(NamedTuple):
-    """tile × tile pairs of x and y: their cosines, potentials and slopes."""
+    """BLOCK × BLOCK pairs of x and y: their cosines, potentials and slopes."""
 
     x: int
     y: int
@@ -86,7 +85,6 @@ class TileJob(NamedTuple):
     flag: int
     mirror: int
     value: int
-    tile: int
     row: int
 
 
@@ -105,7 +103,7 @@ class PullJob(NamedTuple):
 
 
 class LogSumJob(NamedTuple):
-    """log-sum-exp of tile rows of x over `cols` columns of y."""
+    """log-sum-exp of BLOCK rows of x over `cols` columns of y."""
 
     x: int
     y: int
@@ -113,7 +111,6 @@ class LogSumJob(NamedTuple):
     rows: int
     cols: int
     shift: int
-    tile: int
     target: int
 
 
@@ -126,7 +123,6 @@ class NearJob(NamedTuple):
     rows: int
     row: int
     tiles: int
-    tile: int
     flag: int
     step: int  # from one of their tiles' flags to the next
     slopes: int
@@ -162,29 +158,23 @@ class Pairing:
     skip_self: bool = False
 
     @property
-    def tile(self) -> int:
-        return BLOCK // 2 if max(self.x.n, self.y.n) <= SMALL else BLOCK
-
-    @property
     def grid(self) -> tuple[int, int]:
-        return self.x.rows // self.tile, self.y.rows // self.tile
+        return self.x.rows // BLOCK, self.y.rows // BLOCK
 
     def tiles(self) -> Iterator[TileJob]:
-        size, width, stride = self.tile, self.x.width, self.y.rows
+        width, stride, across = self.x.width, self.y.rows, self.grid[1]
         value = self.values
-        for i, a in enumerate(range(0, self.x.rows, size)):
-            for j, b in enumerate(range(0, self.y.rows, size)):
-                same_block = a // BLOCK == b // BLOCK
-                if self.symmetric and a // BLOCK > b // BLOCK:
+        for i, a in enumerate(range(0, self.x.rows, BLOCK)):
+            for j, b in enumerate(range(0, self.y.rows, BLOCK)):
+                if self.symmetric and i > j:
                     continue
-                twice = self.symmetric and not same_block
-                flag = self.flags + i * self.grid[1] + j
                 yield TileJob(
                     x=self.x_at + 2 * a * width, y=self.y_at + 2 * b * width, width=width,
                     rows=self.x.n - a, cols=self.y.n - b, shift=a - b if self.skip_self else APART,
-                    times=1 if self.symmetric and same_block else 2, slopes=self.slopes + a * stride + b, stride=stride,
-                    flag=flag, mirror=self.flags + j * self.grid[1] + i if twice else flag,
-                    value=value, tile=size, row=a,
+                    times=1 if self.symmetric and i == j else 2, slopes=self.slopes + a * stride + b, stride=stride,
+                    flag=self.flags + i * across + j,
+                    mirror=self.flags + (j * across + i if self.symmetric else i * across + j),
+                    value=value, row=a,
                 )  # fmt: skip
                 value += 1
 
@@ -207,31 +197,30 @@ class Pairing:
 
     def log_sums(self) -> Iterator[LogSumJob]:
         """A row of tiles in runs of a few."""
-        size, width = self.tile, self.x.width
-        for run, b in enumerate(range(0, self.y.rows, RUN * size)):
-            for a in range(0, self.x.rows, size):
+        width, size = self.x.width, RUN * BLOCK
+        for run, b in enumerate(range(0, self.y.rows, size)):
+            for a in range(0, self.x.rows, BLOCK):
                 yield LogSumJob(
                     x=self.x_at + 2 * a * width, y=self.y_at + 2 * b * width, width=width, rows=self.x.n - a,
-                    cols=min(self.y.n - b, RUN * size), shift=a - b if self.skip_self else APART,
-                    tile=size, target=run * self.x.n + a,
+                    cols=min(self.y.n - b, size), shift=a - b if self.skip_self else APART,
+                    target=run * self.x.n + a,
                 )  # fmt: skip
 
     @property
     def runs(self) -> int:
-        return -(-self.y.rows // (RUN * self.tile))
+        return -(-self.y.rows // (RUN * BLOCK))
 
     def near(self, pull: int, value: int, on_y: bool = False) -> Iterator[NearJob]:
         own, other = (self.y, self.x) if on_y else (self.x, self.y)
         across = self.grid[1]
         for row in range(0, own.n, ROWS):
-            index = row // self.tile
-            block = row // BLOCK * BLOCK
+            index = row // BLOCK
             yield NearJob(
                 own=(self.y_at if on_y else self.x_at) + 2 * row * own.width, other=self.x_at if on_y else self.y_at,
-                width=own.width, rows=own.n - row, row=row, tiles=self.grid[0] if on_y else across, tile=self.tile,
+                width=own.width, rows=own.n - row, row=row, tiles=self.grid[0] if on_y else across,
                 flag=self.flags + (index if on_y else index * across), step=across if on_y else 1,
                 slopes=self.slopes, stride=self.y.rows,
-                split=block if self.symmetric else (other.rows if on_y else 0),
+                split=index * BLOCK if self.symmetric else (other.rows if on_y else 0),
                 pull=pull + row * own.width, value=value + row,
             )  # fmt: skip
 
@@ -310,7 +299,7 @@ def _group(
         near_jobs += pairing.near(pulls[index], index * values + tiles[index])
         slopes += pairing.x.rows**2
         flags += pairing.grid[0] * pairing.grid[1]
-    tile_jobs.sort(key=lambda job: -job.width * job.tile)  # what takes longest begins first
+    tile_jobs.sort(key=lambda job: -job.width)  # what takes longest begins first
     pull_jobs.sort(key=lambda job: job.begin - job.end)
     return Group(table(tile_jobs, device), table(pull_jobs, device), table(near_jobs, device), slopes, flags)
 

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from hypersphere.kernels.norm import PROGRAMS, Sums, store_sums
 
-STEM: dict[str, int] = {"ROWS": 64, "num_warps": 8}
-WEIGHT_GRADIENT: dict[str, int] = {"ROWS": 128, "num_warps": 4}
+TILE: dict[str, int] = {"ROWS": 128, "num_warps": 4}
 
 
 @triton.jit
@@ -85,12 +84,12 @@ class _Stem(torch.autograd.Function):
         y = torch.empty(
             batch, outputs, height, width, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
         )
-        tiles = triton.cdiv(pixels, STEM["ROWS"])
+        tiles = triton.cdiv(pixels, TILE["ROWS"])
         programs = min(tiles, PROGRAMS // views)
         partial = torch.empty(views, programs, 2, outputs, device=x.device)
         rows = weight.permute(0, 2, 3, 1).contiguous()
         stem_kernel[programs, 1, views](
-            x, rows, y, first, partial, pixels, height, width, tiles, **_sizes(x, outputs), **STEM
+            x, rows, y, first, partial, pixels, height, width, tiles, **_sizes(x, outputs), **TILE
         )
         ctx.save_for_backward(x)
         ctx.mark_non_differentiable(partial)
@@ -101,11 +100,11 @@ class _Stem(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         batch, channels, height, width = x.shape
         outputs, pixels = dy.shape[1], batch * height * width
-        tiles = triton.cdiv(pixels, WEIGHT_GRADIENT["ROWS"])
+        tiles = triton.cdiv(pixels, TILE["ROWS"])
         programs, sizes = min(tiles, PROGRAMS // 2), _sizes(x, outputs)
         partial = torch.empty(programs, sizes["K"], outputs, device=x.device)
         dy = dy.contiguous(memory_format=torch.channels_last)
-        weight_gradient_kernel[(programs,)](x, dy, partial, pixels, height, width, tiles, **sizes, **WEIGHT_GRADIENT)
+        weight_gradient_kernel[(programs,)](x, dy, partial, pixels, height, width, tiles, **sizes, **TILE)
         gradient = partial.sum(0)[: 9 * channels].T.reshape(outputs, 3, 3, channels)
         return None, gradient.permute(0, 3, 1, 2), None, None
 
