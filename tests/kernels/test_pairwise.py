@@ -34,7 +34,8 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(pairwise_kernels, "BLOCK", tl.constexpr(16))
     monkeypatch.setattr(pairwise, "SLOPES", {"DEPTH": 8})
     monkeypatch.setattr(pairwise, "PULL", {"DEPTH": 8})
-    monkeypatch.setattr(pairwise, "ROW_CHUNK", 16)
+    monkeypatch.setattr(pairwise, "NEAR_CHUNK", 16)
+    monkeypatch.setattr(tiles, "CHUNKS", (16, 32))
     plans = (tiles.layers_plan, tiles.pair_plan, tiles.log_sum_plan, tiles.finish_plan)
     for plan in plans:
         plan.cache_clear()

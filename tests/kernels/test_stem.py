@@ -20,12 +20,17 @@ def test_it_is_the_convolution_with_its_gradient_and_sums(channels, outputs, sha
     first = torch.randn(outputs, device=DEVICE)
     assert stem.takes(x, weight)
     found, sums = stem.convolve(x, weight, first, views)
-    wanted = F.conv2d(x, weight, padding=1)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    exact = weight.detach().double().requires_grad_()
+    wanted = F.conv2d(x.double(), exact, padding=1)
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5)
     assert found.is_contiguous(memory_format=torch.channels_last)
-    upstream = torch.randn_like(wanted)
-    ours, theirs = (torch.autograd.grad(y, weight, upstream)[0] for y in (found, wanted))
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+    upstream = torch.randn_like(found)
+    (ours,), (theirs,) = (
+        torch.autograd.grad(found, weight, upstream),
+        torch.autograd.grad(wanted, exact, upstream.double()),
+    )
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-3)
+    wanted = wanted.detach().float()
     gap = (wanted - first[:, None, None]).unflatten(0, (views, -1)).transpose(1, 2).flatten(2)  # V × O × rows
     torch.testing.assert_close(sums.partial.sum(1)[:, 0], gap.sum(2), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(sums.partial.sum(1)[:, 1], gap.square().sum(2), rtol=1e-3, atol=1e-3)
@@ -38,7 +43,8 @@ def test_batch_norm_from_the_sums_is_batch_norm():
     ours, theirs = ([t.clone().to(DEVICE) for t in held] for _ in range(2))
     y, sums = stem.convolve(x, weight, ours[2], 2)
     found = norm.batch_norm(y, None, norm.Norm(*ours, 1e-5, 0.1, 2, True), sums=sums)
-    wanted = norm.batch_norm(F.conv2d(x, weight, padding=1), None, norm.Norm(*theirs, 1e-5, 0.1, 2, True))
+    exact = F.conv2d(x.double(), weight.double(), padding=1).float()
+    wanted = norm.batch_norm(exact, None, norm.Norm(*theirs, 1e-5, 0.1, 2, True))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

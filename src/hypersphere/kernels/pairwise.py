@@ -19,7 +19,7 @@ from hypersphere.kernels import pairwise_tiles as tiles
 from hypersphere.kernels.pairwise_tiles import Shape
 from hypersphere.kernels.potentials import KINDS
 
-ROW_CHUNK = 1024  # entries of a row that a program holds at once
+NEAR_CHUNK = 1024  # entries of two near points held at once
 # By what fits the registers and shared memory of a Hopper multiprocessor twice, so that one program's potentials
 # overlap another's products.
 SLOPES: dict[str, Any] = {"DEPTH": 64, "num_warps": 8, "num_stages": 2}
@@ -115,12 +115,14 @@ def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: 
 def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, factors: Tensor) -> list[Tensor]:
     """What `pair_sums` left, through the normalization of the rows, times upstream · factors of each matrix."""
     gradients = [torch.empty_like(w) for w in weights]
-    jobs = tiles.finish_plan(tuple(Shape(len(w), w[0].numel()) for w in weights), pull.device)
+    rows = tiles.finish_plan(tuple(Shape(len(w), w[0].numel()) for w in weights), pull.device)
     with _on(pull.device):
-        kernels.finish_kernel[(len(jobs) * tiles.ROWS,)](
-            jobs, _addresses([*weights, *gradients]), pull, upstream.contiguous(), factors, len(weights),
-            ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=4,
-        )  # fmt: skip
+        addresses, upstream = _addresses([*weights, *gradients]), upstream.contiguous()
+        for jobs, chunk, whole in rows:
+            kernels.finish_kernel[(len(jobs) * tiles.ROWS,)](
+                jobs, addresses, pull, upstream, factors, len(weights),
+                ROWS=tiles.ROWS, CHUNK=chunk, WHOLE=whole, num_warps=_warps(chunk),
+            )  # fmt: skip
     return gradients
 
 
@@ -189,15 +191,22 @@ def _addresses(matrices: Sequence[Tensor]) -> Tensor:
 
 
 def _pack(
-    jobs: Tensor, matrices: list[Tensor], size: int, dtype: torch.dtype, *, normalize: bool = True,
+    rows: tuple[tiles.Rows, ...], matrices: list[Tensor], size: int, dtype: torch.dtype, *, normalize: bool = True,
     gains: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    points = torch.empty(size, dtype=dtype, device=jobs.device)
-    kernels.pack[(len(jobs) * tiles.ROWS,)](
-        jobs, _addresses(matrices), gains, points,
-        NORMALIZE=normalize, SCALED=gains is not None, ROWS=tiles.ROWS, CHUNK=ROW_CHUNK, num_warps=4,
-    )  # fmt: skip
+    points = torch.empty(size, dtype=dtype, device=matrices[0].device)
+    addresses = _addresses(matrices)
+    for jobs, chunk, whole in rows:
+        kernels.pack[(len(jobs) * tiles.ROWS,)](
+            jobs, addresses, gains, points, NORMALIZE=normalize, SCALED=gains is not None,
+            ROWS=tiles.ROWS, CHUNK=chunk, WHOLE=whole, num_warps=_warps(chunk),
+        )  # fmt: skip
     return points
+
+
+def _warps(chunk: int) -> int:
+    """About 8 numbers of a short row for each thread, 32 of a long one."""
+    return 4 if chunk <= 1024 else 8
 
 
 def _slopes(
@@ -220,5 +229,5 @@ def _near(
     kernels.near_kernel[(len(jobs) * tiles.ROWS,)](
         jobs, points, slopes, flags, pull, values, totals, gains, **law.constants,
         PULL=with_pull, ON_Y=on_y and totals is not None, ROWS=tiles.ROWS,
-        TILES=tiles.LARGEST // tiles.BLOCK, CHUNK=ROW_CHUNK, num_warps=4,
+        TILES=tiles.LARGEST // tiles.BLOCK, CHUNK=NEAR_CHUNK, num_warps=4,
     )  # fmt: skip

@@ -37,13 +37,20 @@ def _matrix(addresses, index):
 
 
 @triton.jit
+def _largest(entries):
+    """Of absolute values; 1 of zeros; not a number where one is none."""
+    largest = tl.max(tl.where(entries == entries, tl.abs(entries), float("inf")), 0)
+    return tl.where(largest == 0, 1, largest)
+
+
+@triton.jit
 def _lengths(row, d, CHUNK: tl.constexpr):
-    """Its largest entry and its norm relative to that, (1, 0) for a row of zeros: as `sphere.unit`."""
+    """Of a long row its largest entry and its norm relative to that, (1, 0) of zeros: as `sphere.unit`."""
     k = tl.arange(0, CHUNK)
-    most = tl.zeros((CHUNK,), tl.float32)
+    largest = 0.0
     for start in range(0, d, CHUNK):
-        most = tl.maximum(most, tl.abs(tl.load(row + start + k, mask=start + k < d, other=0)), tl.PropagateNan.ALL)
-    largest = tl.max(tl.where(most == most, most, float("inf")), 0)
+        w = tl.load(row + start + k, mask=start + k < d, other=0)
+        largest = tl.maximum(largest, tl.max(tl.where(w == w, tl.abs(w), float("inf")), 0))
     largest = tl.where(largest == 0, 1, largest)
     square = tl.zeros((CHUNK,), tl.float32)
     for start in range(0, d, CHUNK):
@@ -59,9 +66,18 @@ def _high(k):
 
 
 @triton.jit
+def _split(points, k, width, x):
+    """x as high + low, written as such."""
+    high = x.to(points.dtype.element_ty)
+    low = (x - high.to(tl.float32)).to(points.dtype.element_ty)
+    tl.store(points + _high(k), high, mask=k < width)
+    tl.store(points + _high(k) + BLOCK, low, mask=k < width)
+
+
+@triton.jit
 def pack(
     jobs, addresses, gains, points,
-    NORMALIZE: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+    NORMALIZE: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """One row. Of matrices 0 and 1 as it is; of matrix 2, if SCALED, times its gain."""
     job, r = jobs + (tl.program_id(0) // ROWS) * 9, tl.program_id(0) % ROWS
@@ -72,19 +88,23 @@ def pack(
     if SCALED:
         if index == 2:
             factor *= tl.load(gains + i, mask=d > 0, other=0)
-    if NORMALIZE:
-        largest, norm = _lengths(row, d, CHUNK)
     points += tl.load(job + 5) + r * (2 * width)
-    for start in range(0, width, CHUNK):
-        k = start + tl.arange(0, CHUNK)
+    k = tl.arange(0, CHUNK)
+    if WHOLE:
         x = tl.load(row + k, mask=k < d, other=0)
         if NORMALIZE:
-            x = tl.where(norm == 0, 0, tl.div_rn(tl.div_rn(x, largest), norm))
-        x *= factor
-        high = x.to(points.dtype.element_ty)
-        low = (x - high.to(tl.float32)).to(points.dtype.element_ty)
-        tl.store(points + _high(k), high, mask=k < width)
-        tl.store(points + _high(k) + BLOCK, low, mask=k < width)
+            x = tl.div_rn(x, _largest(x))
+            norm = tl.sqrt_rn(tl.sum(x * x, 0))
+            x = tl.where(norm == 0, 0, tl.div_rn(x, norm))
+        _split(points, k, width, x * factor)
+    else:
+        if NORMALIZE:
+            largest, norm = _lengths(row, d, CHUNK)
+        for start in range(0, width, CHUNK):
+            x = tl.load(row + start + k, mask=start + k < d, other=0)
+            if NORMALIZE:
+                x = tl.where(norm == 0, 0, tl.div_rn(tl.div_rn(x, largest), norm))
+            _split(points, start + k, width, x * factor)
 
 
 @triton.jit
@@ -283,28 +303,44 @@ def near_kernel(
 
 
 @triton.jit
-def finish_kernel(jobs, addresses, pull, upstream, factors, matrices, ROWS: tl.constexpr, CHUNK: tl.constexpr):
-    """One row: ∂/∂w = (g − (g·ŵ) ŵ) / ‖w‖ for the gradient g by ŵ, times what comes from above; 0 for zeros."""
+def _through_norm(g, w, along, largest, norm, factor):
+    """(g − (g·ŵ) ŵ) / ‖w‖ times a factor, with w relative to its largest entry; `along` is g·w."""
+    g -= along / (norm * norm) * w
+    return tl.where(norm == 0, 0, tl.div_rn(tl.div_rn(g, norm) * factor, largest))
+
+
+@triton.jit
+def finish_kernel(
+    jobs, addresses, pull, upstream, factors, matrices, ROWS: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr
+):
+    """One row of the gradient by w, from that by ŵ, times what comes from above; 0 for a row of zeros."""
     job, r = jobs + (tl.program_id(0) // ROWS) * 9, tl.program_id(0) % ROWS
     index, i, d = tl.load(job), tl.load(job + 1) + r, tl.load(job + 3)
     if i < tl.load(job + 2):
         row, gradient = _matrix(addresses, index) + i * d, _matrix(addresses, matrices + index) + i * d
         pull += tl.load(job + 6) + r * tl.load(job + 4)
         parts, part = tl.load(job + 7), tl.load(job + 8)
-        largest, norm = _lengths(row, d, CHUNK)
-        along = tl.zeros((CHUNK,), tl.float32)
-        for start in range(0, d, CHUNK):
-            k = start + tl.arange(0, CHUNK)
-            w = tl.div_rn(tl.load(row + k, mask=k < d, other=0), largest)
-            along += w * _sum_parts(pull + k, k < d, parts, part, CHUNK)
-        share = tl.sum(along, 0) / (norm * norm)
         factor = tl.load(upstream + index) * tl.load(factors + index)
-        for start in range(0, d, CHUNK):
-            k = start + tl.arange(0, CHUNK)
-            w = tl.div_rn(tl.load(row + k, mask=k < d, other=0), largest)
-            g = _sum_parts(pull + k, k < d, parts, part, CHUNK) - share * w
-            g = tl.div_rn(tl.div_rn(g, norm) * factor, largest)
-            tl.store(gradient + k, tl.where(norm == 0, 0, g), mask=k < d)
+        k = tl.arange(0, CHUNK)
+        if WHOLE:
+            w = tl.load(row + k, mask=k < d, other=0)
+            g = _sum_parts(pull + k, k < d, parts, part, CHUNK)
+            largest = _largest(w)
+            w = tl.div_rn(w, largest)
+            norm = tl.sqrt_rn(tl.sum(w * w, 0))
+            tl.store(gradient + k, _through_norm(g, w, tl.sum(g * w, 0), largest, norm, factor), mask=k < d)
+        else:
+            largest, norm = _lengths(row, d, CHUNK)
+            along = tl.zeros((CHUNK,), tl.float32)
+            for start in range(0, d, CHUNK):
+                w = tl.div_rn(tl.load(row + start + k, mask=start + k < d, other=0), largest)
+                along += w * _sum_parts(pull + start + k, start + k < d, parts, part, CHUNK)
+            along = tl.sum(along, 0)
+            for start in range(0, d, CHUNK):
+                inside = start + k < d
+                w = tl.div_rn(tl.load(row + start + k, mask=inside, other=0), largest)
+                g = _sum_parts(pull + start + k, inside, parts, part, CHUNK)
+                tl.store(gradient + start + k, _through_norm(g, w, along, largest, norm, factor), mask=inside)
 
 
 @triton.jit

@@ -6,6 +6,8 @@ another. When x and y are the same panel and slopes symmetric, only tiles on and
 what lies below is read from its mirror image.
 """
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +18,8 @@ from torch import Tensor
 
 BLOCK = 128  # panels are padded to it; tiles of products with the slopes are BLOCK × BLOCK
 LARGEST = 4096  # rows of a panel; more points are taken panel by panel
-ROWS = 4  # rows of one program that normalizes or finishes
+ROWS = 4  # rows of one job
+CHUNKS = (1024, 8192)  # numbers of a row that a program holds at once: of a short one, of a long one
 DEPTH = 2048  # points that one program sums over; more are summed in parts
 RUN = 4  # tiles in a row whose log-sum-exp one program takes
 SLOPES = 1 << 26  # entries of slope matrices held at once
@@ -143,6 +146,25 @@ def row_jobs(matrix: int, shape: Shape, panel: int = 0, pull: int = 0, padding: 
         yield RowJob(matrix, row, n, d, width, panel + 2 * at, pull + at, shape.parts, shape.size)
 
 
+class Rows(NamedTuple):
+    """Rows that a program takes whole, `chunk` numbers; or, longer ones, in several chunks."""
+
+    jobs: Tensor
+    chunk: int
+    whole: bool
+
+
+def sorted_rows(jobs: Sequence[RowJob], device: torch.device) -> tuple[Rows, ...]:
+    """Short rows, long ones and very long ones apart."""
+    found = []
+    bounds = [0, *CHUNKS, math.inf]
+    for above, most in itertools.pairwise(bounds):
+        some = [job for job in jobs if above < job.width <= most]
+        if some:
+            found.append(Rows(table(some, device), int(min(most, CHUNKS[-1])), most < math.inf))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Pairing:
     """Panels x and y, and where what belongs to their pairs begins in each buffer."""
@@ -246,7 +268,7 @@ class Group(NamedTuple):
 class LayersPlan(NamedTuple):
     """All layers of up to LARGEST rows."""
 
-    rows: Tensor
+    rows: tuple[Rows, ...]
     panels: int
     groups: tuple[Group, ...]
     values: int  # per layer
@@ -264,7 +286,7 @@ def layers_plan(shapes: tuple[Shape, ...], pulls: tuple[int, ...], device: torch
     tiles = [sum(1 for _ in pairing.tiles()) for pairing in pairings]
     values = max(count + shape.n for count, shape in zip(tiles, shapes, strict=True))
     groups = [_group(part, pairings, tiles, pulls, values, device) for part in _grouped(shapes)]
-    return LayersPlan(table(rows, device), panels, tuple(groups), values)
+    return LayersPlan(sorted_rows(rows, device), panels, tuple(groups), values)
 
 
 def _grouped(shapes: Sequence[Shape]) -> Iterator[list[int]]:
@@ -307,7 +329,7 @@ def _group(
 class PairPlan(NamedTuple):
     """One panel with another, or with itself."""
 
-    rows: Tensor
+    rows: tuple[Rows, ...]
     panels: int
     tiles: Tensor
     pulls_on_x: Tensor
@@ -336,14 +358,14 @@ def pair_plan(x: Shape, y: Shape, symmetric: bool, skip_self: bool, scaled: bool
     near_y = [] if symmetric else pairing.near(0, len(tiles) + x.n, on_y=True)
     on_y = [] if symmetric else pairing.pulls(0, on_y=True, points=panels if scaled else None)
     return PairPlan(
-        table(rows, device), panels + x.panel * scaled, table(tiles, device),
+        sorted_rows(rows, device), panels + x.panel * scaled, table(tiles, device),
         table(pairing.pulls(0), device), table(on_y, device), table(near_x, device), table(near_y, device),
         x.rows * y.rows, pairing.grid[0] * pairing.grid[1], len(tiles) + x.n + (0 if symmetric else y.n),
     )  # fmt: skip
 
 
 class LogSumPlan(NamedTuple):
-    rows: Tensor
+    rows: tuple[Rows, ...]
     panels: int
     sums: Tensor
     runs: int
@@ -353,11 +375,11 @@ class LogSumPlan(NamedTuple):
 def log_sum_plan(x: Shape, y: Shape, skip_self: bool, device: torch.device) -> LogSumPlan:
     pairing = Pairing(x, y, 0, x.panel, skip_self=skip_self)
     rows = [*row_jobs(0, x), *row_jobs(1, y, x.panel)]
-    return LogSumPlan(table(rows, device), x.panel + y.panel, table(pairing.log_sums(), device), pairing.runs)
+    return LogSumPlan(sorted_rows(rows, device), x.panel + y.panel, table(pairing.log_sums(), device), pairing.runs)
 
 
 @cache
-def finish_plan(shapes: tuple[Shape, ...], device: torch.device) -> Tensor:
+def finish_plan(shapes: tuple[Shape, ...], device: torch.device) -> tuple[Rows, ...]:
     places = pull_places(shapes)
     rows = [row_jobs(index, shape, 0, places[index], padding=False) for index, shape in enumerate(shapes)]
-    return table((job for part in rows for job in part), device)
+    return sorted_rows([job for part in rows for job in part], device)
