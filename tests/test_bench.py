@@ -42,14 +42,15 @@ def test_memory_beyond_is_what_a_function_takes():
     assert 100 < energy._mib_beyond(lambda: (torch.ones(2**25), time.sleep(0.02))) < 250
 
 
-def test_the_command_measures_prints_and_keeps(tmp_path, capsys):
+def test_the_command_measures_prints_and_keeps(tmp_path, capsys, monkeypatch):
     words = ["bench", "--data", "digits", "--methods", "byol-mhe", "--parts", "step", "--batch", "16"]
-    (tmp_path / "cpu.json").write_text('{"views": {"kept": true}}')
+    monkeypatch.setattr("hypersphere.bench.parts._processor", lambda: "Some CPU (R) 9")
+    (tmp_path / "some-cpu-r-9.json").write_text('{"views": {"kept": true}}')
     assert main([*words, "--device", "cpu", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "images per second" in shown
     assert "byol-mhe on all layers" in shown
-    kept = json.loads((tmp_path / "cpu.json").read_text())
+    kept = json.loads((tmp_path / "some-cpu-r-9.json").read_text())
     assert kept["views"] == {"kept": True}
     assert kept["step"]["batch"] == 16
     assert kept["step"]["machine"]["torch"] == torch.__version__

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
 
 import hypersphere as hs
 from hypersphere.sphere.pairwise import pair_mean, row_logsumexp
@@ -162,6 +163,7 @@ def test_tiny_and_huge_rows_are_only_directions(scale):
     torch.testing.assert_close(hs.uniformity(w * scale), hs.uniformity(w))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # of torch's own decompositions
 @pytest.mark.parametrize("measure", [hs.hyperspherical_energy, hs.uniformity, lambda x: hs.nt_xent(x, x.flip(0))])
 def test_half_precision_is_computed_in_float32(measure):
     x = torch.randn(40, 16).bfloat16()
@@ -248,6 +250,14 @@ def test_crowded_points_match_float64(metric, opposed):
 def test_crowded_duplicates_have_no_gradient():
     _, gradient = energy_and_gradient(torch.randn(1, 8).repeat(100, 1))
     assert (gradient == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # of torch's own decompositions
+@pytest.mark.parametrize("measure", [hs.hyperspherical_energy, hs.uniformity, lambda x: hs.nt_xent(x[:3], x[3:])])
+def test_forward_mode_derivatives_are_refused(measure):
+    """They would be lost, not wrong by rounding."""
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        measure(forward_ad.make_dual(torch.randn(6, 4), torch.randn(6, 4)))
 
 
 def test_second_derivatives_are_refused():

@@ -124,9 +124,10 @@ def bench(
     with how.applied():
         measured = Bench(configs, how, learnt.to(how.device), peer)
         found: dict[str, dict[str, Figures]] = {part: getattr(measured, part)() for part in parts}
-    machine = provenance(how.device)
-    file = out / f"{re.sub(r'[^a-z0-9]+', '-', machine['device'].lower()).strip('-')}.json"
-    _keep(file, found, {**machine, "cpu": _processor(), "cores": os.cpu_count()}, configs[0])
+    machine = {**provenance(how.device), "cpu": _processor()}
+    name = machine["cpu" if how.device.type == "cpu" else "device"]
+    file = out / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    _keep(file, found, {**machine, "cores": os.cpu_count()}, configs[0])
     return found, file
 
 

@@ -205,8 +205,8 @@ def _pack(
 
 
 def _warps(chunk: int) -> int:
-    """About 8 numbers of a short row for each thread, 32 of a long one."""
-    return 4 if chunk <= 1024 else 8
+    """8 or 16 numbers for each thread."""
+    return max(4, min(16, chunk // 256 if chunk <= 2048 else chunk // 512))
 
 
 def _slopes(

@@ -19,7 +19,7 @@ from torch import Tensor
 BLOCK = 128  # panels are padded to it; tiles of products with the slopes are BLOCK × BLOCK
 LARGEST = 4096  # rows of a panel; more points are taken panel by panel
 ROWS = 4  # rows of one job
-CHUNKS = (1024, 8192)  # numbers of a row that a program holds at once: of a short one, of a long one
+CHUNKS = (1024, 2048, 4096, 8192)  # numbers of a row that a program holds at once; a row goes to the least that fits
 DEPTH = 2048  # points that one program sums over; more are summed in parts
 RUN = 4  # tiles in a row whose log-sum-exp one program takes
 SLOPES = 1 << 26  # entries of slope matrices held at once
@@ -155,7 +155,7 @@ class Rows(NamedTuple):
 
 
 def sorted_rows(jobs: Sequence[RowJob], device: torch.device) -> tuple[Rows, ...]:
-    """Short rows, long ones and very long ones apart."""
+    """By their length."""
     found = []
     bounds = [0, *CHUNKS, math.inf]
     for above, most in itertools.pairwise(bounds):

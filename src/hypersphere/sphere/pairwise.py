@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from hypersphere.sphere import fused
 from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
@@ -24,6 +25,7 @@ _HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # t
 
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_space: bool = False) -> Tensor:
     """For each matrix the mean potential of its rows, which are normalized here; dimensions after the first are one."""
+    _refuse_tangents(*weights)
     if fused.usable(weights):
         return fused.pair_means(weights, kind, parameter, half_space)
     return torch.stack([pair_mean(unit(w.flatten(1)), kind, parameter, half_space=half_space) for w in weights])
@@ -31,13 +33,21 @@ def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_s
 
 def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = False, tile: int | None = None) -> Tensor:
     """Mean of a potential over the ordered pairs i ≠ j of the rows of x, or of its rows and their negatives."""
+    _refuse_tangents(x)
     with_grad = torch.is_grad_enabled() and x.requires_grad
     return _pair_mean(x, kind, float(parameter), half_space, with_grad, tile or _tile_size(x))[0]
 
 
 def row_logsumexp(x: Tensor, y: Tensor, scale: float, *, exclude_self: bool = False, tile: int | None = None) -> Tensor:
     """log Σⱼ exp(scale · xᵢ·yⱼ) for each i; `exclude_self` leaves out j = i."""
+    _refuse_tangents(x, y)
     return _row_logsumexp(x, y, float(scale), exclude_self, tile or _tile_size(x))
+
+
+def _refuse_tangents(*tensors: Tensor) -> None:
+    """A registered operator would lose a forward-mode derivative without a word."""
+    if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError("pairwise measures have no forward-mode derivative (torch.func.jvp): use backward()")
 
 
 def _tile_size(x: Tensor) -> int:
