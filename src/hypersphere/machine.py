@@ -105,11 +105,10 @@ def provenance(device: torch.device) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """Of the checkout this code runs from; or $HYPERSPHERE_COMMIT, where there is none."""
-    here = Path(__file__).resolve().parents[2]
-    if (here / ".git").exists():
+    """$HYPERSPHERE_COMMIT, where code is copied without its history; else of the checkout this code runs from."""
+    told, here = os.environ.get("HYPERSPHERE_COMMIT"), Path(__file__).resolve().parents[2]
+    if told is None and (here / ".git").exists():
         command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
-        if found.returncode == 0:
-            return found.stdout.strip()
-    return os.environ.get("HYPERSPHERE_COMMIT", "unknown")
+        told = found.stdout.strip() if found.returncode == 0 else None
+    return told or "unknown"

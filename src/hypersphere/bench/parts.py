@@ -127,27 +127,16 @@ def bench(
     machine = {**provenance(how.device), "cpu": _processor()}
     name = machine["cpu" if how.device.type == "cpu" else "device"]
     file = out / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
-    _keep(file, found, {**machine, "cores": os.cpu_count()}, configs[0])
+    _keep(file, found, {**machine, "cores": os.cpu_count()}, configs[0], how)
     return found, file
 
 
-def _keep(file: Path, found: dict[str, Any], machine: dict[str, Any], config: Config) -> None:
+def _keep(file: Path, found: dict[str, Any], machine: dict[str, Any], config: Config, how: Execution) -> None:
     before = json.loads(file.read_text()) if file.is_file() else {}
-    when = time.strftime("%Y-%m-%d")
-    batch, precision = config.batch, config.precision
-    new = {
-        part: {
-            "when": when,
-            "machine": machine,
-            "data": config.data,
-            "batch": batch,
-            "precision": precision,
-            "found": rows,
-        }
-        for part, rows in found.items()
-    }
+    when, precision = time.strftime("%Y-%m-%d"), str(how.precision).removeprefix("torch.")
+    about = {"when": when, "machine": machine, "data": config.data, "batch": config.batch, "precision": precision}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {**before, **new})
+    write_json(file, {**before, **{part: {**about, "found": rows} for part, rows in found.items()}})
 
 
 def _title(config: Config) -> str:
