@@ -43,7 +43,11 @@ ARROWS = {
     "demo": {"build", "config", "evaluate", "machine", "run"},
     "options": set(),
     "bench": {"build", "config", "data", "evaluate", "kernels", "machine", "methods", "sphere", "train", "views"},
-    "commands": {"bench", "config", "data", "demo", "options", "run"},
+    "results": {"config"},
+    "paper": {"build", "config", "methods", "results"},
+    "report": {"bench", "config", "machine", "paper"},
+    "reproduce": {"config", "machine", "paper", "report", "results", "run"},
+    "commands": {"bench", "config", "data", "demo", "options", "paper", "report", "reproduce", "results", "run"},
     "cli": {"commands"},
 }
 

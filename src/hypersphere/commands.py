@@ -237,3 +237,51 @@ def _print_figures(part: str, rows: dict[str, dict[str, float]]) -> None:
 
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceOptions:
+    # Runs of each cell, with seeds 0, 1, …
+    seeds: int = 3
+    # Cells, by the names that the list shows (none: all of the table).
+    cells: tuple[str, ...] = ()
+    # Another length: a protocol kept apart from the published one (None: the published one).
+    epochs: int | None = None
+    # Say what would run, and how long it would take.
+    dry_run: bool = False
+    # auto: the GPU if there is one.
+    device: str = "auto"
+    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    root: Path | None = None
+    # Folder of the results.
+    results: Path = Path("results")
+    # Folder of the runs, from which an interrupted one goes on.
+    runs: Path = Path("runs/paper")
+    # The page of all results, written anew after each run.
+    page: Path = Path("RESULTS.md")
+
+
+@command("[TABLE]  the paper's tables: what is known, what is missing; run it")
+def reproduce(words: list[str]) -> None:
+    name = take_word(words, ReproduceOptions, "TABLE")
+    about = "List the paper's tables with the state of each cell; with TABLE, run what that one lacks."
+    options = parse(ReproduceOptions, words, "hypersphere reproduce [TABLE]", about, ReproduceOptions())
+    if options.seeds < 1 or (options.epochs is not None and options.epochs < 1):
+        raise UserError("`seeds` and `epochs` must be at least 1")
+    from hypersphere.paper.state import Evidence
+    from hypersphere.report.terminal import list_jobs, list_tables
+    from hypersphere.reproduce import missing, run_jobs, table_of
+    from hypersphere.results import read_results
+
+    evidence = Evidence(read_results(options.results))
+    if name is None:
+        list_tables(evidence, options.seeds, options.epochs, options.device)
+        return
+    table = table_of(name)
+    jobs = list(missing(table, evidence, options.seeds, options.cells, options.epochs))
+    if options.dry_run or not jobs:
+        list_jobs(jobs, options.device)
+        return
+    where = {"device": options.device, "root": options.root}
+    run_jobs(jobs, options.results, options.runs, options.page, **where)
+    print(f"{len(jobs)} runs: results in {options.results}, all of them in {options.page}")

@@ -11,6 +11,10 @@ class UserError(ValueError):
     pass
 
 
+class Diverged(UserError):
+    """A run whose loss is no number any more."""
+
+
 def similar(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), n=1)
     return f": did you mean {close[0]!r}?" if close else ""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hypersphere.data import Images
 from hypersphere.draws import permutation
-from hypersphere.errors import UserError
+from hypersphere.errors import Diverged
 from hypersphere.methods import Batch, Method, Step
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
@@ -208,7 +208,7 @@ def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float,
 def _check_finite(terms: dict[str, Tensor], step: int) -> None:
     loss = float(terms["loss"])
     if not math.isfinite(loss):
-        raise UserError(f"the loss is {loss} at step {step}: a smaller `lr` or `precision` float32 may help")
+        raise Diverged(f"the loss is {loss} at step {step}: a smaller `lr` or `precision` float32 may help")
 
 
 def _monitor(log: Log, step: int, epoch: int, last: int, monitors: Sequence[Monitor], method: Method) -> None:

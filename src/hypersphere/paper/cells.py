@@ -1,0 +1,60 @@
+"""What a table's cell means: the config of its runs, and what was published."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hypersphere.config import Config, recipe
+from hypersphere.errors import UserError
+
+# metric → probe and number of an evaluation
+METRICS: dict[str, tuple[str, str]] = {
+    "top-1": ("linear", "top1"),
+    "top-5": ("linear", "top5"),
+    "k-NN": ("knn", "top1"),
+    "uniformity": ("sphere", "uniformity"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`name` tells a cell from all others; cells of several tables that are the same runs are one."""
+
+    name: str
+    method: str
+    data: str = "cifar10"
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    def config(self, seed: int, **changes: Any) -> Config:
+        """Of one run, on the whole training set and the test set; `changes` such as `epochs` make another protocol."""
+        return recipe(self.method, self.data, **{"holdout": "test", **self.options, **changes, "seed": seed})
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why nobody can run it with this version, if so."""
+        try:
+            self.config(0)
+        except UserError as error:
+            return str(error).split(" (there are")[0].replace("`", "")
+        return None
+
+
+class Row(NamedTuple):
+    labels: tuple[str, ...]
+    cell: Cell | None  # None: a figure of others, quoted by the paper
+    published: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    caption: str
+    header: tuple[str, ...]  # of the labels
+    rows: tuple[Row, ...]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(metric for row in self.rows for metric in row.published))
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(dict.fromkeys(row.cell for row in self.rows if row.cell is not None))

@@ -1,0 +1,82 @@
+"""RESULTS.md: every table beside the paper's numbers, then the claims. Written from results/ alone."""
+
+from collections.abc import Iterable, Sequence
+
+from hypersphere.paper.cells import Row, Table
+from hypersphere.paper.claims import CLAIMS, Claim, judge
+from hypersphere.paper.state import Evidence, estimate
+from hypersphere.paper.tables import TABLES
+
+HEAD = """# Results
+
+Written by `hypersphere reproduce` from the files in `results/`; do not edit. Ours are means over n seeds, ± the
+half-width of the 95 % t-interval, of the last epoch on the test set, with the paper's hyperparameters as its text has
+them. A shorter protocol is the same with fewer epochs. Empty: not run yet.
+"""
+RULE = """## Claims
+
+The rule was fixed before the runs: differences of runs with the same seed, the 95 % t-interval of their mean.
+*Reproduced* if it excludes 0 in the claimed direction, *not reproduced* if it excludes the published effect,
+*undecided* otherwise.
+"""
+
+
+def results_page(evidence: Evidence, tables: Iterable[Table] = TABLES.values()) -> str:
+    lengths = [epochs for epochs in evidence.lengths() if epochs < 300]
+    parts = [HEAD, *(_table(table, evidence, lengths) for table in tables), RULE]
+    parts += [_claims(evidence, epochs) for epochs in (None, *lengths)]
+    return "\n".join(parts)
+
+
+def _table(table: Table, evidence: Evidence, lengths: Sequence[int]) -> str:
+    header = [*table.header]
+    for metric in table.metrics:
+        header += [f"{metric}, paper", f"{metric}, ours", *(f"{metric}, {epochs} epochs" for epochs in lengths)]
+    lines = [f"## {table.name}", "", f"{table.caption}.", "", _line(header), _line("---" for _ in header)]
+    lines += [_line(_row(row, table, evidence, lengths)) for row in table.rows]
+    return "\n".join([*lines, ""])
+
+
+def _row(row: Row, table: Table, evidence: Evidence, lengths: Sequence[int]) -> Iterable[str]:
+    yield from row.labels
+    for metric in table.metrics:
+        yield f"{row.published[metric]:.2f}" if metric in row.published else ""
+        for epochs in (None, *lengths):
+            yield "–" if row.cell is None else shown(row, metric, evidence, epochs)
+
+
+def shown(row: Row, metric: str, evidence: Evidence, epochs: int | None) -> str:
+    """Ours, in words where there is no number."""
+    assert row.cell is not None
+    found = estimate(list(evidence.values(row.cell, metric, epochs).values()))
+    lost = evidence.diverged(row.cell, epochs)
+    if found is None:
+        stale = epochs is None and evidence.stale(row.cell)
+        return f"diverged (n = {len(lost)})" if lost else "stale" if stale else ""
+    return f"{found}, {len(lost)} diverged" if lost else str(found)
+
+
+def _claims(evidence: Evidence, epochs: int | None) -> str:
+    header = ("claim", "test", "published effect", "our effect", "verdict")
+    title = "### At the published length" if epochs is None else f"### At {epochs} epochs"
+    lines = [title, "", _line(header), _line("---" for _ in header)]
+    lines += [_line(_claim(claim, evidence, epochs)) for claim in CLAIMS]
+    return "\n".join([*lines, ""])
+
+
+def _claim(claim: Claim, evidence: Evidence, epochs: int | None) -> Iterable[str]:
+    verdict = judge(claim, evidence, epochs)
+    sign = "> 0" if claim.direction > 0 else "< 0"
+    yield claim.sentence
+    yield f"{claim.metric}: {claim.more.name} − {claim.less.name} {sign}"
+    yield "" if claim.published is None else f"{claim.published:+.2f}"
+    yield (
+        ""
+        if verdict.effect is None
+        else f"{verdict.effect.mean:+.2f}" + str(verdict.effect).removeprefix(f"{verdict.effect.mean:.2f}")
+    )
+    yield verdict.word
+
+
+def _line(columns: Iterable[str]) -> str:
+    return "| " + " | ".join(columns) + " |"

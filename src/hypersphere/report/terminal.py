@@ -1,0 +1,81 @@
+"""The paper's tables as a terminal shows them: published, ours, and what a missing cell would cost here."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hypersphere.bench.timing import matmul_rate
+from hypersphere.config import Config
+from hypersphere.machine import execution_of
+from hypersphere.paper import cost
+from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.state import Evidence
+from hypersphere.paper.tables import TABLES
+from hypersphere.report.markdown import shown
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
+def _rate(device: str) -> float:
+    how = execution_of(Config(device=device))
+    return matmul_rate(how.device, how.precision)
+
+
+def list_tables(
+    evidence: Evidence, seeds: int, epochs: int | None, device: str, tables: Iterable[Table] = TABLES.values()
+) -> None:
+    from rich.console import Console
+
+    rate, console = _rate(device), Console()
+    for table in tables:
+        console.print(_table(table, evidence, seeds, epochs, rate))
+    print(f"Costs are of pretraining {seeds} seeds here, counted at {rate:.3g} TFLOP/s of matrix products.")
+    print("hypersphere reproduce TABLE runs what a table lacks; --cells NAME … some of it.")
+
+
+def _table(table: Table, evidence: Evidence, seeds: int, epochs: int | None, rate: float) -> Any:
+    from rich.table import Table as Grid
+
+    grid = Grid(*table.header, "cell", title=f"{table.name}: {table.caption}", title_justify="left")
+    for metric in table.metrics:
+        grid.add_column(f"{metric}, paper", justify="right")
+        grid.add_column(f"{metric}, ours" if epochs is None else f"{metric}, {epochs} epochs", justify="right")
+    grid.add_column("missing")
+    for row in table.rows:
+        grid.add_row(*row.labels, "" if row.cell is None else row.cell.name, *_numbers(row, table, evidence, epochs),
+                     "" if row.cell is None else _lacking(row.cell, evidence, seeds, epochs, rate))  # fmt: skip
+    return grid
+
+
+def _numbers(row: Row, table: Table, evidence: Evidence, epochs: int | None) -> Iterable[str]:
+    for metric in table.metrics:
+        yield f"{row.published[metric]:.2f}" if metric in row.published else ""
+        yield "" if row.cell is None else shown(row, metric, evidence, epochs)
+
+
+def _lacking(cell: Cell, evidence: Evidence, seeds: int, epochs: int | None, rate: float) -> str:
+    if cell.obstacle is not None:
+        return cell.obstacle
+    lacking = [seed for seed in range(seeds) if seed not in evidence.of(cell, epochs)]
+    stale = len(evidence.stale(cell))
+    told = f"{stale} stale; " if stale else ""
+    if not lacking:
+        return told.removesuffix("; ")
+    changes = {} if epochs is None else {"epochs": epochs}
+    each = cost.seconds(cell.config(0, **changes), rate)
+    return f"{told}{len(lacking)} of {seeds}: {duration(each * len(lacking))}"
+
+
+def list_jobs(jobs: Sequence[Any], device: str) -> None:
+    """What would run."""
+    if not jobs:
+        print("nothing is missing")
+        return
+    rate = _rate(device)
+    costs = [cost.seconds(job.config, rate) for job in jobs]
+    for job, each in zip(jobs, costs, strict=True):
+        print(f"{job}: {duration(each)}")
+    print(f"{len(jobs)} runs: about {duration(sum(costs))} of pretraining")

@@ -1,0 +1,91 @@
+"""Runs the paper's cells that lack a result. Stopped at any moment, the same command goes on where it was."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypersphere.config import Config
+from hypersphere.errors import Diverged, UserError, similar
+from hypersphere.files import write_atomically
+from hypersphere.machine import pick_device, provenance
+from hypersphere.paper.cells import Cell, Table
+from hypersphere.paper.state import Evidence
+from hypersphere.paper.tables import TABLES
+from hypersphere.progress import tell
+from hypersphere.report.markdown import results_page
+from hypersphere.report.terminal import duration
+from hypersphere.results import Result, read_results
+from hypersphere.run import Run, go_on, load_config, start
+
+
+class Job(NamedTuple):
+    """One run that is missing."""
+
+    cell: Cell
+    config: Config
+
+    def __str__(self) -> str:
+        return f"{self.cell.name}, {self.config.epochs} epochs, seed {self.config.seed}"
+
+
+def table_of(name: str) -> Table:
+    if name not in TABLES:
+        raise UserError(f"unknown table {name!r}{similar(name, TABLES)} (there are {', '.join(TABLES)})")
+    return TABLES[name]
+
+
+def missing(
+    table: Table, evidence: Evidence, seeds: int, cells: Sequence[str] = (), epochs: int | None = None
+) -> Iterator[Job]:
+    """Seed by seed, so that whatever was finished when it is stopped can be compared."""
+    names = [cell.name for cell in table.cells]
+    for name in cells:
+        if name not in names:
+            raise UserError(
+                f"{table.name} has no cell {name!r}{similar(name, names)} (its cells are {', '.join(names)})"
+            )
+    changes = {} if epochs is None else {"epochs": epochs}
+    for seed in range(seeds):
+        for cell in table.cells:
+            chosen = not cells or cell.name in cells
+            if chosen and cell.obstacle is None and seed not in evidence.of(cell, epochs):
+                yield Job(cell, cell.config(seed, **changes))
+
+
+def run_jobs(
+    jobs: Sequence[Job], results: Path, runs: Path, page: Path, *, progress: bool = True, **where: Any
+) -> None:
+    """`where`: device, root and the like, which change no result."""
+    began, spent = time.monotonic(), 0.0
+    for done, job in enumerate(jobs):
+        left = f", about {duration(spent / done * (len(jobs) - done))} left" if done else ""
+        tell(f"{job} ({done + 1} of {len(jobs)}{left})")
+        result = run_job(job, runs, progress=progress, **where)
+        result.write(results)
+        write_page(results, page)
+        spent = time.monotonic() - began
+
+
+def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Result:
+    """Pretrain, or go on with what was begun, and evaluate on the test set."""
+    path = runs / f"{job.cell.name}-{job.config.epochs}-seed{job.config.seed}-{job.config.hash}"
+    about = provenance(pick_device(where.get("device", job.config.device)))
+    try:
+        run = _trained(job, path, progress, where)
+    except Diverged as error:
+        return Result(job.cell.name, job.config, job.config.hash, {}, 0.0, about, str(error).split(":")[0])
+    found = run.evaluate(holdout="test", progress=progress)
+    config = run.config
+    return Result(job.cell.name, config, config.hash, found, run.seconds, about)
+
+
+def _trained(job: Job, path: Path, progress: bool, where: dict[str, Any]) -> Run:
+    if (path / "run.json").is_file():
+        return go_on(path, load_config(path).replace(**where), progress=progress)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return start(job.config.replace(**where, out=path), progress=progress)
+
+
+def write_page(results: Path, page: Path) -> None:
+    write_atomically(page, results_page(Evidence(read_results(results))).encode())

@@ -1,0 +1,52 @@
+"""results/: one JSON file for each finished run, with all that was measured at its end."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypersphere.config import Config
+from hypersphere.errors import UserError
+from hypersphere.files import write_json
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of a cell gave. A run that diverged is a result too: it says so, and has no evaluation."""
+
+    cell: str
+    config: Config
+    hash: str
+    evaluation: dict[str, dict[str, float]]
+    seconds: float  # of training
+    about: dict[str, str]  # code, versions, device
+    diverged: str | None = None
+
+    @property
+    def file(self) -> str:
+        return f"{self.cell}-{self.config.epochs}-seed{self.config.seed}-{self.hash}.json"
+
+    def write(self, folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        record: dict[str, Any] = {"cell": self.cell, "config": _portable(self.config), "hash": self.hash}
+        record |= {"seconds": round(self.seconds, 1), "about": self.about, "evaluation": self.evaluation}
+        record |= {} if self.diverged is None else {"diverged": self.diverged}
+        write_json(folder / self.file, record)
+        return folder / self.file
+
+
+def _portable(config: Config) -> dict[str, Any]:
+    """Without the folders of the machine it ran on."""
+    return {name: value for name, value in config.to_json().items() if name not in ("root", "out")}
+
+
+def read_results(folder: Path) -> list[Result]:
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+            config = Config.from_json(record.pop("config"))
+            found.append(Result(config=config, **record))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{file} is damaged ({error}): mend or remove it") from None
+    return found

@@ -1,0 +1,213 @@
+"""A miniature of a table on digits, from nothing to its page; and the rule of the claims."""
+
+import dataclasses
+import json
+import signal
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hypersphere import reproduce
+from hypersphere.cli import main
+from hypersphere.config import Config
+from hypersphere.errors import UserError
+from hypersphere.paper import claims, cost
+from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.state import Evidence, estimate
+from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES, UNI
+from hypersphere.report.markdown import results_page
+from hypersphere.results import Result, read_results
+
+SMALL = {"hidden": 32, "projection": 8, "batch": 256, "epochs": 2, "knn_every": 0, "device": "cpu"}
+PLAIN, SPREAD = (Cell(f"mini-{method}", method, "digits", SMALL) for method in ("byol", "byol-uni"))
+ROWS = (Row(("BYOL",), PLAIN, {"top-1": 90.0, "k-NN": 80.0}), Row(("BYOL + Uni",), SPREAD, {"top-1": 91.0}))
+MINI = Table("tab:mini", "Digits", ("method",), (*ROWS, Row(("others",), None, {"top-1": 99.0})))
+QUICK = {"probes": ("knn",)}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The paper's probe takes long: here it is the one on stored features."""
+    evaluate = reproduce.Run.evaluate
+
+    def shorter(run, **options):
+        found = evaluate(run, ("knn", "linear-cached"), **options)
+        return {**found, "linear": found["linear-cached"]}
+
+    monkeypatch.setattr(reproduce.Run, "evaluate", shorter)
+
+
+def result(cell, seed, top1, epochs=300, **changes):
+    config = cell.config(seed, epochs=epochs)
+    found = {"linear": {"top1": top1}, "sphere": {"uniformity": -top1 / 100}}
+    return dataclasses.replace(Result(cell.name, config, config.hash, found, 1.0, {}), **changes)
+
+
+def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatch):
+    results, runs, page = tmp_path / "results", tmp_path / "runs", tmp_path / "RESULTS.md"
+
+    def left():
+        return list(reproduce.missing(MINI, Evidence(read_results(results)), seeds=2))
+
+    jobs = left()
+    assert [(job.cell.name, job.config.seed) for job in jobs] == [
+        ("mini-byol", 0), ("mini-byol-uni", 0), ("mini-byol", 1), ("mini-byol-uni", 1)
+    ]  # fmt: skip
+    reproduce.run_jobs(jobs[:1], results, runs, page, progress=False)
+    assert len(left()) == 3
+
+    from hypersphere.train import loop
+
+    write = loop._write
+    monkeypatch.setattr(loop, "_write", lambda *a: (write(*a), signal.raise_signal(signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.run_jobs(left(), results, runs, page, progress=False)
+    monkeypatch.setattr(loop, "_write", write)
+    assert len(left()) == 3
+    unbroken = reproduce.run_job(left()[0], tmp_path / "elsewhere", progress=False)
+    reproduce.run_jobs(left(), results, runs, page, progress=False)
+    assert left() == []
+    evidence = Evidence(read_results(results))
+    assert evidence.of(SPREAD)[0].evaluation == unbroken.evaluation
+    shown = page.read_text()
+    assert "90.00" not in shown  # the page is of the paper's tables
+    shown = results_page(evidence, [MINI])
+    mean = np.mean(list(evidence.values(PLAIN, "top-1").values()))
+    assert f"| BYOL | 90.00 | {mean:.2f} ±" in shown
+    assert "| others | 99.00 | – |" in shown
+    kept = json.loads(next(results.glob("mini-byol-2-seed0-*.json")).read_text())
+    assert kept["hash"] == PLAIN.config(0).hash
+    assert kept["about"]["device"] == "cpu"
+    assert "root" not in kept["config"]
+
+
+def test_a_run_that_diverges_is_a_result(tmp_path, quick):
+    cell = Cell("wild", "byol", "digits", {**SMALL, "optimizer": "sgd", "lr": 1e30, "norm": "none"})
+    found = reproduce.run_job(reproduce.Job(cell, cell.config(0)), tmp_path, progress=False)
+    assert found.diverged is not None
+    assert found.diverged.startswith("the loss is")
+    found.write(tmp_path / "results")
+    evidence = Evidence(read_results(tmp_path / "results"))
+    table = Table("tab:wild", "", ("method",), (Row(("wild",), cell, {"top-1": 1.0}),))
+    assert "diverged (n = 1)" in results_page(evidence, [table])
+    assert list(reproduce.missing(table, evidence, 1)) == []
+
+
+def test_a_result_whose_cell_has_changed_is_stale_and_not_used(tmp_path):
+    old = result(BYOL, 0, 90.0)
+    changed = dataclasses.replace(BYOL, options={"tau": 0.9})
+    evidence = Evidence([old])
+    assert evidence.values(BYOL, "top-1") == {0: 90.0}
+    assert evidence.values(changed, "top-1") == {}
+    assert evidence.stale(changed) == [old]
+    assert evidence.stale(BYOL) == []
+    other_version = dataclasses.replace(old, hash="0" * 12)
+    assert Evidence([other_version]).values(BYOL, "top-1") == {}
+    assert Evidence([other_version]).stale(BYOL) == [other_version]
+
+
+def test_a_shorter_protocol_is_kept_apart():
+    evidence = Evidence([result(BYOL, 0, 90.0), result(BYOL, 0, 80.0, epochs=100)])
+    assert evidence.values(BYOL, "top-1") == {0: 90.0}
+    assert evidence.values(BYOL, "top-1", epochs=100) == {0: 80.0}
+    assert evidence.stale(BYOL) == []
+    page = results_page(evidence)
+    assert "top-1, 100 epochs" in page
+    assert "90.00 (n = 1) | 80.00 (n = 1)" in page
+
+
+def test_an_estimate_is_the_t_interval():
+    values = [90.1, 90.9, 90.4]
+    found = estimate(values)
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert (found.mean - found.half_width, found.mean + found.half_width) == pytest.approx((low, high))
+    assert estimate([1.0]).half_width is None
+    assert estimate([]) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"),
+    [
+        ([91.0, 91.1, 91.2], "reproduced"),  # + 1.1 ± 0.2
+        ([90.0, 90.0, 90.05], "not reproduced"),  # excludes + 0.74
+        ([89.0, 91.0, 91.0], "undecided"),
+        ([91.0], "undecided"),
+        ([], "not tested"),
+    ],
+)
+def test_the_verdict_follows_the_rule(ours, word):
+    claim = next(c for c in claims.CLAIMS if c.sentence == "Uniformity loss improves linear accuracy.")
+    assert claim.published == pytest.approx(0.74)
+    base = [result(BYOL, seed, 90.0) for seed in range(3)]
+    evidence = Evidence(base + [result(UNI, seed, value) for seed, value in enumerate(ours)])
+    assert claims.judge(claim, evidence).word == word
+
+
+def test_pairs_are_of_the_same_seed():
+    claim = claims.Claim("", "top-1", UNI, BYOL, None)
+    results = [result(BYOL, s, v) for s, v in ((0, 80.0), (1, 90.0))] + [
+        result(UNI, s, v) for s, v in ((1, 91.0), (2, 99.0))
+    ]
+    assert claims.judge(claim, Evidence(results)).effect == (pytest.approx(1.0), None, 1)
+    downwards = claims.Claim("", "uniformity", UNI, BYOL, None, direction=-1)
+    results = [result(BYOL, s, 80.0 + s) for s in range(3)] + [result(UNI, s, 90.0 + 1.1 * s) for s in range(3)]
+    assert claims.judge(downwards, Evidence(results)).word == "reproduced"
+
+
+def test_cells_of_several_tables_are_one_and_names_tell_cells_apart():
+    by_name, by_hash = {}, {}
+    for table in TABLES.values():
+        for cell in table.cells:
+            assert by_name.setdefault(cell.name, cell).options == cell.options
+            if cell.obstacle is None:
+                assert by_hash.setdefault(cell.config(0).hash, cell.name) == cell.name
+    assert TABLES["tab:bn"].rows[3].cell is TABLES["tab:sections"].rows[7].cell
+    assert TABLES["tab:bn"].rows[3].cell.options["energy_layers"] == ALL
+    assert PREDICTOR_A2 in TABLES["tab:mhe"].cells
+    assert PREDICTOR_A2 in TABLES["tab:batch"].cells
+
+
+def test_published_numbers_that_the_paper_repeats_agree():
+    seen = {}
+    for name in ("tab:bn", "tab:sections", "tab:weight", "tab:mhe", "tab:batch"):
+        for row in TABLES[name].rows:
+            assert seen.setdefault(row.cell.name, row.published["top-1"]) == row.published["top-1"]
+
+
+def test_costs_are_counted():
+    byol = cost.seconds(BYOL.config(0), tflops=800)
+    assert 300 < byol < 600
+    assert cost.seconds(BYOL.config(0, epochs=100), 800) == pytest.approx(byol / 3)
+    assert cost.seconds(BYOL.config(0), 400) == pytest.approx(2 * byol)
+
+
+def test_the_list_and_its_mistakes(tmp_path, capsys):
+    where = ["--results", str(tmp_path), "--device", "cpu"]
+    assert main(["reproduce", "tab:bn", "--dry-run", "--seeds", "1", "--cells", "no-bn", *where]) == 0
+    assert "no-bn, 300 epochs, seed 0: " in capsys.readouterr().out
+    for words, told in (
+        (["tab:bm"], "did you mean 'tab:bn'"),
+        (["tab:bn", "--cells", "no-bm"], "did you mean 'no-bn'"),
+        (["tab:bn", "--seeds", "0"], "--seeds"),
+    ):
+        assert main(["reproduce", *words, *where]) == 2
+        assert told in capsys.readouterr().err
+    (tmp_path / "byol.json").write_text("{")
+    assert main(["reproduce", *where]) == 2
+    assert "byol.json is damaged" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_told(tmp_path):
+    result(BYOL, 0, 90.0).write(tmp_path)
+    assert read_results(tmp_path)[0] == result(BYOL, 0, 90.0)
+    file = next(tmp_path.iterdir())
+    file.write_text(file.read_text().replace('"cell"', '"call"'))
+    with pytest.raises(UserError, match="damaged"):
+        read_results(tmp_path)
+
+
+def test_configs_are_of_the_test_set_with_the_papers_settings():
+    assert BYOL.config(2) == Config(holdout="test", seed=2)
+    small = TABLES["tab:batch"].rows[3].cell.config(0)
+    assert (small.batch, small.micro_batch) == (1024, 128)
