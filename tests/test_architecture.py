@@ -26,7 +26,9 @@ ARROWS = {
     "train": {"data", "methods", "optim", "nn", "regularize", "sphere", "views"},
     "evaluate": {"data", "views", "sphere", "optim", "nn"},
     "machine": {"config", "kernels"},
+    "diagnose": {"evaluate", "regularize", "sphere"},
     "build": {
+        "diagnose",
         "config",
         "data",
         "evaluate",

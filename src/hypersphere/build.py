@@ -8,6 +8,7 @@ import torch
 
 from hypersphere.config import Config
 from hypersphere.data import SOURCES, Images, balanced
+from hypersphere.diagnose import EnergyMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, centre, extract
 from hypersphere.machine import Execution
@@ -109,18 +110,22 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
         rehearse(update, how.device)
 
 
-def monitors_of(config: Config, learnt: Images, held_out: Images, precision: torch.dtype) -> list[KnnMonitor]:
-    """k-NN of the validation images; those too where a run learns from them: the test set is for the final number."""
+def monitors_of(
+    config: Config, method: Method, learnt: Images, held_out: Images, how: Execution
+) -> list[KnnMonitor | EnergyMonitor]:
+    """k-NN of the validation images, and energies by layer; of those images too where a run learns from them: the test
+    set is for the final number."""
     if config.knn_every == 0:
         return []
-    source = SOURCES[config.data]
+    source, views = SOURCES[config.data], view_recipe(config)
     if config.holdout == "test":
-        rest, some = (
-            part.to(learnt.labels.device) for part in balanced(learnt.labels.cpu(), source.validation_per_class)
-        )
+        split = balanced(learnt.labels.cpu(), source.validation_per_class)
+        rest, some = (part.to(learnt.labels.device) for part in split)
         learnt, held_out = learnt[rest], learnt[some]
-    views = view_recipe(config)
-    return [KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature, precision)]
+    knn = KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature, how.precision)
+    fixed = centre(views)(held_out.pixels[:1024]).contiguous(memory_format=how.layout)
+    parts = {name: part for name, part in method.named_children() if any(p.requires_grad for p in part.parameters())}
+    return [knn, EnergyMonitor(config.knn_every, fixed, parts, how.precision)]
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:

@@ -18,7 +18,7 @@ from hypersphere.data import SOURCES, Holdout, Images, load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import PROBES, Evaluation, centre, evaluate_encoder, extract
 from hypersphere.files import next_free_folder, own, write_json
-from hypersphere.machine import evaluation_of, execution_of, pick_device, pick_precision, provenance
+from hypersphere.machine import Execution, evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method
 from hypersphere.progress import progress_bar
 from hypersphere.train import (
@@ -209,7 +209,7 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
                 write_json(run.path / "run.json", record)
             else:
                 _restore(run, trainer, plan, progress)
-            _go(run, trainer, plan, learnt, held_out, progress)
+            _go(run, trainer, plan, learnt, held_out, how, progress)
     return run
 
 
@@ -224,7 +224,9 @@ def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
         print(f"{run.path}: {told}", file=sys.stderr, flush=True)
 
 
-def _go(run: Run, trainer: Trainer, plan: Plan, learnt: Images, held_out: Images, progress: bool) -> None:
+def _go(
+    run: Run, trainer: Trainer, plan: Plan, learnt: Images, held_out: Images, how: Execution, progress: bool
+) -> None:
     """From where the trainer is to the end of the plan."""
     config, views = run.config, Views(view_recipe(run.config), run.config.seed)
     centred = centre(views.recipe)
@@ -246,7 +248,7 @@ def _go(run: Run, trainer: Trainer, plan: Plan, learnt: Images, held_out: Images
                 plan,
                 log=log,
                 save=save,
-                monitors=monitors_of(config, learnt, held_out, trainer.precision),
+                monitors=monitors_of(config, trainer.method, learnt, held_out, how),
                 progress=bar,
                 features=lambda: extract(trainer.method.encoder, learnt.pixels, centred, precision=trainer.precision),
             )

@@ -1,0 +1,52 @@
+"""Hyperspherical energy by layer: of what a network's blocks put out, and of its weights."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from hypersphere.evaluate.features import frozen
+from hypersphere.regularize import EnergyRegularizer
+from hypersphere.sphere import hyperspherical_energy
+
+BLOCKS = ("layer1", "layer2", "layer3", "layer4")  # of a ResNet; other encoders have their output alone
+
+
+def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
+    """N × C of each block, averaged over the image, and of the encoder's output."""
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+            found[name] = output.detach().float().flatten(2).mean(2)
+
+        return hook
+
+    children = dict(encoder.named_children())
+    hooks = [children[name].register_forward_hook(keep(name)) for name in BLOCKS if name in children]
+    try:
+        found["output"] = encoder(inputs).detach().float()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+class EnergyMonitor:
+    """During training: the mean pair energy (a2) of the blocks' outputs on a fixed batch, and of the weights of each
+    part of a method, whether or not they are regularized."""
+
+    def __init__(self, every: int, inputs: Tensor, parts: dict[str, nn.Module], precision: torch.dtype) -> None:
+        self.every, self.inputs, self.precision = every, inputs, precision
+        self.weights = {name: EnergyRegularizer(part, metric="geodesic") for name, part in parts.items()}
+
+    def __call__(self, encoder: nn.Module) -> dict[str, float]:
+        autocast = torch.autocast(
+            self.inputs.device.type, dtype=self.precision, enabled=self.precision != torch.float32
+        )
+        with frozen(encoder):
+            with autocast:
+                outputs = block_outputs(encoder, self.inputs)
+            found = {f"energy/{name}": hyperspherical_energy(x, 2, "geodesic") for name, x in outputs.items()}
+            found |= {f"energy_of_weights/{name}": energy() for name, energy in self.weights.items()}
+        return {name: float(value) for name, value in found.items()}
