@@ -47,8 +47,8 @@ ARROWS = {
     "bench": {"build", "config", "data", "evaluate", "kernels", "machine", "methods", "sphere", "train", "views"},
     "results": {"config"},
     "paper": {"build", "config", "methods", "results"},
-    "report": {"bench", "config", "machine", "paper"},
-    "reproduce": {"config", "machine", "paper", "report", "results", "run"},
+    "report": {"bench", "config", "diagnose", "machine", "paper", "results"},
+    "reproduce": {"config", "diagnose", "evaluate", "machine", "paper", "report", "results", "run"},
     "commands": {"bench", "config", "data", "demo", "options", "paper", "report", "reproduce", "results", "run"},
     "cli": {"commands"},
 }

@@ -14,9 +14,11 @@ from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.paper import claims, cost
 from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.report.markdown import results_page
+from hypersphere.report.plots import draw_figures
 from hypersphere.results import Result, read_results
 
 SMALL = {"hidden": 32, "projection": 8, "batch": 256, "epochs": 2, "knn_every": 0, "device": "cpu"}
@@ -80,6 +82,57 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
     assert kept["hash"] == PLAIN.config(0).hash
     assert kept["about"]["device"] == "cpu"
     assert "root" not in kept["config"]
+
+
+def test_a_figure_is_trained_for_and_drawn(tmp_path, quick):
+    """Features on the circle, before and after learning; the same runs' curves."""
+    options = {**SMALL, "dimensions": 2, "knn_every": 1}
+    before = Cell("mini-circle-random", "byol", "digits", options, trained=False)
+    after = Cell("mini-circle", "byol-mhe", "digits", options)
+    figures = {
+        "fig:mini": Figure("fig:mini", "", "circle", (("random", before), ("BYOL-MHE", after))),
+        "fig:curve": Figure("fig:curve", "", "curve", (("BYOL-MHE", after),)),
+        "fig:dynamics": Figure("fig:dynamics", "", "dynamics", (("BYOL-MHE", after),)),
+        "fig:lacks": Figure("fig:lacks", "", "curve", (("BYOL", PLAIN),)),
+    }
+    jobs = list(reproduce.missing(figures["fig:mini"], Evidence([]), seeds=1))
+    reproduce.run_jobs(jobs, tmp_path, tmp_path / "runs", tmp_path / "RESULTS.md", progress=False)
+    evidence = Evidence(read_results(tmp_path))
+    assert sum(evidence.of(before)[0].angles) == sum(evidence.of(after)[0].angles) == 360  # test images
+    assert [line["epoch"] for line in evidence.of(after)[0].history] == [1, 2]
+    drawn = draw_figures(evidence, tmp_path / "figures", figures)
+    assert drawn.keys() == {"fig:mini", "fig:curve", "fig:dynamics"}
+    picture = drawn["fig:mini"].read_text()
+    assert all(word in picture for word in ("random", "BYOL-MHE", "density", "angle"))
+    assert "k-NN accuracy" in drawn["fig:curve"].read_text()
+    assert draw_figures(evidence, tmp_path / "again", figures)["fig:mini"].read_text() == picture
+    assert "Not drawn yet" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_every_kind_of_figure_draws_what_results_hold(tmp_path):
+    """From results of every cell, made up: all files are there, and the page shows them."""
+    made = {}
+    for figure in FIGURES.values():
+        for cell in figure.cells:
+            stages = {f"energy/layer{n}": float(n) for n in range(1, 5)}
+            line = {
+                "epoch": 10,
+                "knn": 80.0,
+                "uniformity_of_features": -2.0,
+                "energy_of_weights/encoder": 9.0,
+                **stages,
+            }
+            one = result(cell, 0, 90.0, epochs=cell.config(0).epochs, history=[line, {**line, "epoch": 20}])
+            on_circle = cell.config(0).dimensions == 2
+            made[cell.name] = dataclasses.replace(one, angles=[1] * 720) if on_circle else one
+    evidence = Evidence(list(made.values()))
+    drawn = draw_figures(evidence, tmp_path)
+    assert drawn.keys() == FIGURES.keys()
+    for name, words in {"fig:layer_uniformity_mhe": "layer4", "fig:g2": "uniformity G2", "fig:batch": "128"}.items():
+        assert words in drawn[name].read_text()
+    page = results_page(evidence, figures={name: path.name for name, path in drawn.items()})
+    assert "Not drawn yet" not in page
+    assert "(fig-uni.svg)" in page
 
 
 def test_a_run_that_diverges_is_a_result(tmp_path, quick):

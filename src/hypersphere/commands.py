@@ -261,27 +261,28 @@ class ReproduceOptions:
     page: Path = Path("RESULTS.md")
 
 
-@command("[TABLE]  the paper's tables: what is known, what is missing; run it")
+@command("[NAME]   the paper's tables and figures: what is known, what is missing; run it")
 def reproduce(words: list[str]) -> None:
-    name = take_word(words, ReproduceOptions, "TABLE")
-    about = "List the paper's tables with the state of each cell; with TABLE, run what that one lacks."
-    options = parse(ReproduceOptions, words, "hypersphere reproduce [TABLE]", about, ReproduceOptions())
+    name = take_word(words, ReproduceOptions, "NAME")
+    about = "List the paper's tables and figures with the state of each cell; with NAME, run what that one lacks."
+    options = parse(ReproduceOptions, words, "hypersphere reproduce [NAME]", about, ReproduceOptions())
     if options.seeds < 1 or (options.epochs is not None and options.epochs < 1):
         raise UserError("`seeds` and `epochs` must be at least 1")
     from hypersphere.paper.state import Evidence
     from hypersphere.report.terminal import list_jobs, list_tables
-    from hypersphere.reproduce import missing, run_jobs, table_of
+    from hypersphere.reproduce import missing, named, run_jobs, write_page
     from hypersphere.results import read_results
 
     evidence = Evidence(read_results(options.results))
     if name is None:
         list_tables(evidence, options.seeds, options.epochs, options.device)
         return
-    table = table_of(name)
-    jobs = list(missing(table, evidence, options.seeds, options.cells, options.epochs))
-    if options.dry_run or not jobs:
+    wanted = named(name)
+    jobs = list(missing(wanted, evidence, options.seeds, options.cells, options.epochs))
+    if options.dry_run:
         list_jobs(jobs, options.device)
         return
     where = {"device": options.device, "root": options.root}
     run_jobs(jobs, options.results, options.runs, options.page, **where)
+    write_page(options.results, options.page)
     print(f"{len(jobs)} runs: results in {options.results}, all of them in {options.page}")

@@ -1,7 +1,7 @@
 """results/: one JSON file for each finished run, with all that was measured at its end."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class Result:
     seconds: float  # of training
     about: dict[str, str]  # code, versions, device
     diverged: str | None = None
+    history: list[dict[str, float]] = field(default_factory=list)  # what was measured during training, by epoch
+    angles: list[int] | None = None  # of features on the circle: test images in each half degree
 
     @property
     def file(self) -> str:
@@ -30,7 +32,8 @@ class Result:
         folder.mkdir(parents=True, exist_ok=True)
         record: dict[str, Any] = {"cell": self.cell, "config": _portable(self.config), "hash": self.hash}
         record |= {"seconds": round(self.seconds, 1), "about": self.about, "evaluation": self.evaluation}
-        record |= {} if self.diverged is None else {"diverged": self.diverged}
+        record |= {"history": self.history} if self.history else {}
+        record |= {name: value for name in ("diverged", "angles") if (value := getattr(self, name)) is not None}
         write_json(folder / self.file, record)
         return folder / self.file
 

@@ -134,6 +134,22 @@ def evaluate_on(
         )
 
 
+def initial_encoder(config: Config) -> nn.Module:
+    """As a run of this config begins with it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        method = build_method(config, channels=len(view_recipe(config).mean))
+    return method.encoder.to(pick_device(config.device))
+
+
+def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> Tensor:
+    device = _device_of(encoder)
+    how = evaluation_of(config, device)
+    pixels = load_data(config.data, holdout, config.root)[1].pixels.to(device)
+    with how.applied():
+        return extract(encoder, pixels, centre(view_recipe(config)), precision=how.precision)
+
+
 def _device_of(encoder: nn.Module) -> torch.device:
     weights = next(encoder.parameters(), None)
     return torch.device("cpu") if weights is None else weights.device

@@ -23,6 +23,7 @@ class Cell:
     method: str
     data: str = "cifar10"
     options: dict[str, Any] = field(default_factory=dict, hash=False)
+    trained: bool = True  # False: the encoder as it is initialized
 
     def config(self, seed: int, **changes: Any) -> Config:
         """Of one run, on the whole training set and the test set; `changes` such as `epochs` make another protocol."""

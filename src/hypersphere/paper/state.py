@@ -65,6 +65,8 @@ class Evidence:
             if r.cell == cell.name and r.hash != cell.config(r.config.seed, epochs=r.config.epochs).hash
         ]  # fmt: skip
 
-    def lengths(self) -> list[int]:
-        """Epochs of all results."""
-        return sorted({result.config.epochs for result in self.results}, reverse=True)
+    def other_lengths(self, cells: Sequence[Cell]) -> list[int]:
+        """Epochs of the results that are not of the published length."""
+        published = {cell.name: cell.config(0).epochs for cell in cells if cell.obstacle is None}
+        found = {r.config.epochs for r in self.results if published.get(r.cell, r.config.epochs) != r.config.epochs}
+        return sorted(found, reverse=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from hypersphere.paper.cells import Row, Table
 from hypersphere.paper.claims import CLAIMS, Claim, judge
+from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import TABLES
 
@@ -21,9 +22,15 @@ The rule was fixed before the runs: differences of runs with the same seed, the 
 """
 
 
-def results_page(evidence: Evidence, tables: Iterable[Table] = TABLES.values()) -> str:
-    lengths = [epochs for epochs in evidence.lengths() if epochs < 300]
-    parts = [HEAD, *(_table(table, evidence, lengths) for table in tables), RULE]
+def results_page(
+    evidence: Evidence, tables: Iterable[Table] = TABLES.values(), figures: dict[str, str] | None = None
+) -> str:
+    """`figures`: those that are drawn, by name, and where."""
+    tables = tuple(tables)
+    lengths = evidence.other_lengths([cell for table in tables for cell in table.cells])
+    parts = [HEAD, *(_table(table, evidence, lengths) for table in tables)]
+    parts += [_figure(figure, (figures or {}).get(name)) for name, figure in FIGURES.items()]
+    parts += [RULE]
     parts += [_claims(evidence, epochs) for epochs in (None, *lengths)]
     return "\n".join(parts)
 
@@ -35,6 +42,11 @@ def _table(table: Table, evidence: Evidence, lengths: Sequence[int]) -> str:
     lines = [f"## {table.name}", "", f"{table.caption}.", "", _line(header), _line("---" for _ in header)]
     lines += [_line(_row(row, table, evidence, lengths)) for row in table.rows]
     return "\n".join([*lines, ""])
+
+
+def _figure(figure: Figure, path: str | None) -> str:
+    shown = f"![{figure.caption}]({path})" if path else "Not drawn yet: runs are missing."
+    return f"## {figure.name}\n\n{figure.caption}.\n\n{shown}\n"
 
 
 def _row(row: Row, table: Table, evidence: Evidence, lengths: Sequence[int]) -> Iterable[str]:

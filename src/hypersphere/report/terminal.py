@@ -8,6 +8,7 @@ from hypersphere.config import Config
 from hypersphere.machine import execution_of
 from hypersphere.paper import cost
 from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
 from hypersphere.report.markdown import shown
@@ -32,8 +33,12 @@ def list_tables(
     rate, console = _rate(device), Console()
     for table in tables:
         console.print(_table(table, evidence, seeds, epochs, rate))
+    figures = [(figure.name, cell) for figure in FIGURES.values() for cell in figure.cells]
+    for name in FIGURES:
+        lacks = [cell.name for owner, cell in figures if owner == name and 0 not in evidence.of(cell)]
+        print(f"{name}: {'can be drawn' if not lacks else 'lacks ' + ', '.join(lacks)}")
     print(f"Costs are of pretraining {seeds} seeds here, counted at {rate:.3g} TFLOP/s of matrix products.")
-    print("hypersphere reproduce TABLE runs what a table lacks; --cells NAME … some of it.")
+    print("hypersphere reproduce NAME runs what a table or figure lacks; --cells NAME … some of it.")
 
 
 def _table(table: Table, evidence: Evidence, seeds: int, epochs: int | None, rate: float) -> Any:

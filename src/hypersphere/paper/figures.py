@@ -1,0 +1,86 @@
+"""The paper's figures: which runs they show. What is drawn is in `report.plots`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hypersphere.paper.cells import Cell
+from hypersphere.paper.tables import ALL, ALL_A2, BYOL, PREDICTOR_A2, TABLES, UNI, mhe
+
+Kind = Literal["circle", "blocks", "dynamics", "curve", "batch"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    caption: str
+    kind: Kind
+    panels: tuple[tuple[str, Cell], ...]  # title or legend, and the runs
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(dict.fromkeys(cell for _, cell in self.panels))
+
+
+def _circle(name: str, method: str = "byol", **options: Any) -> Cell:
+    """AlexNet with two outputs, trained as such. The paper does not say for how long: 100 epochs."""
+    shape = {"encoder": "hypersphere/alexnet", "dimensions": 2, "epochs": 100}
+    return Cell(f"circle-{name}", method, options={**shape, **options})
+
+
+RANDOM = Cell("circle-random", "byol", options=_circle("random").options, trained=False)
+_PLAIN, _REGULARIZED = _circle("byol"), _circle("mhe", "byol-mhe", **mhe(ALL))
+_SAID = "of CIFAR-10 where the paper shows STL-10"
+
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure(
+            "fig:uni",
+            "Features of the CIFAR-10 test images on the circle: Gaussian density in the plane, von Mises–Fisher "
+            "density of the angles; AlexNet with two outputs, 100 epochs",
+            "circle",
+            (
+                ("random initialization", RANDOM),
+                ("contrastive (SimCLR)", _circle("simclr", "simclr")),
+                ("BYOL", _PLAIN),
+                ("BYOL + Uni", _circle("uni", "byol-uni")),
+                ("BYOL-MHE", _REGULARIZED),
+            ),
+        ),
+        Figure(
+            "fig:pca",
+            "Features on the circle with and without BatchNorm and MHE of all networks",
+            "circle",
+            (
+                ("no BN, no MHE", _circle("no-bn", norm="none")),
+                ("BN, no MHE", _PLAIN),
+                ("no BN, MHE", _circle("no-bn-mhe", "byol-mhe", norm="none", **mhe(ALL))),
+                ("BN, MHE", _REGULARIZED),
+            ),
+        ),
+        Figure(
+            "fig:layer_uniformity_mhe",
+            "Hyperspherical energy (a2) of the pooled outputs of each ResNet-18 stage, of 1024 fixed images",
+            "blocks",
+            (("BYOL", BYOL), ("BYOL-MHE, all networks", ALL_A2)),
+        ),
+        Figure(
+            "fig:g2",
+            f"Uniformity G2 of features, and the MHE objective: energy (a2) of all weights; {_SAID}",
+            "dynamics",
+            (("BYOL", BYOL), ("BYOL-MHE, all networks", ALL_A2)),
+        ),
+        Figure(
+            "fig:knn",
+            f"k-NN accuracy during training; {_SAID}",
+            "curve",
+            (("BYOL", BYOL), ("BYOL + Uni", UNI), ("BYOL-MHE, predictor", PREDICTOR_A2)),
+        ),
+        Figure(
+            "fig:batch",
+            "Linear accuracy lost when fewer images are seen at once",
+            "batch",
+            tuple((" ".join(row.labels), row.cell) for row in TABLES["tab:batch"].rows if row.cell is not None),
+        ),
+    )
+}

@@ -1,0 +1,153 @@
+"""Figures drawn from results. Lines differ in dashes as well as in colour: they are told apart in grey, too."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hypersphere.diagnose import plane_density, von_mises_density
+from hypersphere.errors import UserError
+from hypersphere.paper.figures import FIGURES, Figure
+from hypersphere.paper.state import Evidence
+from hypersphere.results import Result
+
+DASHES = ("-", "--", ":", "-.")
+COLOURS = ("#1b6ca8", "#c4452d", "#3f7d4e", "#7a4f9a")
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+Runs = dict[str, Sequence[Result]]  # legend → its runs, one a seed
+
+
+def draw_figures(evidence: Evidence, folder: Path, figures: dict[str, Figure] = FIGURES) -> dict[str, Path]:
+    """All figures that have what they show; each a file."""
+    drawn = {}
+    for figure in figures.values():
+        runs: Runs = {title: [*evidence.of(cell).values()] for title, cell in figure.panels}
+        if all(runs.values()):
+            drawn[figure.name] = draw(figure, runs, folder)
+    return drawn
+
+
+def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
+    try:
+        import matplotlib
+    except ImportError:
+        raise UserError("drawing needs matplotlib: pip install 'hypersphere[report]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    style: Any = {
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "svg.hashsalt": "hypersphere",
+        "svg.fonttype": "none",
+    }
+    style |= {"axes.grid": True, "grid.alpha": 0.3, "savefig.bbox": "tight", "figure.constrained_layout.use": True}
+    with pyplot.rc_context(style):
+        picture = _KINDS[figure.kind](pyplot, runs)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{figure.name.replace(':', '-')}.svg"
+        picture.savefig(path, metadata={"Date": None})
+        pyplot.close(picture)
+    return path
+
+
+def _circle(pyplot: Any, runs: Runs) -> Any:
+    """Above, the density in the plane; below, that of the angles."""
+    picture, axes = pyplot.subplots(2, len(runs), figsize=(2 * len(runs), 3.4), height_ratios=(2.2, 1), squeeze=False)
+    grid, at = torch.linspace(-1.5, 1.5, 121), torch.linspace(-math.pi, math.pi, 361)
+    for (title, found), above, below in zip(runs.items(), *axes, strict=True):
+        counts = torch.tensor([run.angles for run in found]).sum(0)
+        above.imshow(
+            plane_density(counts, grid).numpy(), origin="lower", extent=(-1.5, 1.5, -1.5, 1.5), cmap="Blues", vmin=0
+        )
+        above.set(title=title, xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        above.grid(False)
+        density = von_mises_density(counts, at)
+        below.fill_between(at, density, color=COLOURS[0], alpha=0.35)
+        below.plot(at, density, color=COLOURS[0], lw=1)
+        below.axhline(1 / (2 * math.pi), color="0.3", lw=0.8, ls="--")  # uniform
+        below.set(xlim=(-math.pi, math.pi), xlabel="angle")
+        below.set_xticks((-math.pi, 0, math.pi), ("−π", "0", "π"))
+        below.sharey(axes[1][0])
+    axes[1][0].set(ylabel="density", ylim=(0, None))
+    return picture
+
+
+def _mean(found: Sequence[Result], value: Callable[[dict[str, float]], float]) -> tuple[list[float], list[float]]:
+    """Epochs, and the mean over seeds of what the history says of each."""
+    epochs = [line["epoch"] for line in found[0].history]
+    columns = zip(*([value(line) for line in run.history] for run in found), strict=True)
+    return epochs, [sum(column) / len(found) for column in columns]
+
+
+def _lines(axis: Any, runs: Runs, value: Callable[[dict[str, float]], float]) -> None:
+    for (title, found), colour, dash in zip(runs.items(), COLOURS, DASHES, strict=False):
+        axis.plot(*_mean(found, value), label=f"{title} (n = {len(found)})", color=colour, ls=dash)
+    axis.set_xlabel("epoch")
+
+
+def _blocks(pyplot: Any, runs: Runs) -> Any:
+    picture, axes = pyplot.subplots(1, 4, figsize=(10, 2.4))
+    for axis, stage in zip(axes, STAGES, strict=True):
+        _lines(axis, runs, lambda line, stage=stage: line[f"energy/{stage}"])  # type: ignore[misc]
+        axis.set_title(stage)
+    axes[0].set_ylabel("mean pair energy (a2)")
+    _legend(picture, axes[0])
+    return picture
+
+
+def _dynamics(pyplot: Any, runs: Runs) -> Any:
+    picture, (left, right) = pyplot.subplots(1, 2, figsize=(6.6, 2.6))
+    _lines(left, runs, lambda line: line["uniformity_of_features"])
+    left.set(title="uniformity G2 of features", ylabel="lower: more even")
+    weights = "energy_of_weights/"
+    _lines(right, runs, lambda line: sum(value for name, value in line.items() if name.startswith(weights)))
+    right.set(title="energy of all weights", ylabel="sum over layers (a2)")
+    _legend(picture, left)
+    return picture
+
+
+def _curve(pyplot: Any, runs: Runs) -> Any:
+    picture, axis = pyplot.subplots(figsize=(4.2, 2.8))
+    _lines(axis, runs, lambda line: line["knn"])
+    axis.set(ylabel="k-NN accuracy, %", title="k-NN during training")
+    axis.legend(frameon=False)
+    return picture
+
+
+def _legend(picture: Any, axis: Any) -> None:
+    """Above all panels."""
+    lines, names = axis.get_legend_handles_labels()
+    picture.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+
+
+def _batch(pyplot: Any, runs: Runs) -> Any:
+    """Differences to the whole batch of the same method."""
+    picture, axis = pyplot.subplots(figsize=(4.2, 2.8))
+    accuracies: dict[str, dict[int, float]] = {}
+    for title, found in runs.items():
+        method, batch = title.rsplit(" ", 1)
+        tops = [run.evaluation["linear"]["top1"] for run in found]
+        accuracies.setdefault(method, {})[int(batch)] = sum(tops) / len(tops)
+    for (method, by_batch), colour, dash in zip(accuracies.items(), COLOURS, DASHES, strict=False):
+        sizes = sorted(by_batch, reverse=True)
+        axis.plot(
+            [str(size) for size in sizes],
+            [by_batch[size] - by_batch[sizes[0]] for size in sizes],
+            label=method, color=colour, ls=dash, marker="o",
+        )  # fmt: skip
+    axis.set(xlabel="images at once", ylabel="change of linear accuracy, points")
+    axis.legend(frameon=False)
+    return picture
+
+
+_KINDS: dict[str, Callable[[Any, Runs], Any]] = {
+    "circle": _circle,
+    "blocks": _blocks,
+    "dynamics": _dynamics,
+    "curve": _curve,
+    "batch": _batch,
+}
