@@ -13,7 +13,7 @@ from hypersphere.cli import main
 from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.paper import claims, cost
-from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES, UNI
@@ -163,11 +163,26 @@ def test_a_result_whose_cell_has_changed_is_stale_and_not_used(tmp_path):
 def test_a_shorter_protocol_is_kept_apart():
     evidence = Evidence([result(BYOL, 0, 90.0), result(BYOL, 0, 80.0, epochs=100)])
     assert evidence.values(BYOL, "top-1") == {0: 90.0}
-    assert evidence.values(BYOL, "top-1", epochs=100) == {0: 80.0}
+    assert evidence.values(BYOL, "top-1", Protocol(epochs=100)) == {0: 80.0}
     assert evidence.stale(BYOL) == []
     page = results_page(evidence)
-    assert "top-1, 100 epochs" in page
+    assert "top-1, ours as written, 100 epochs" in page
     assert "90.00 (n = 1) | 80.00 (n = 1)" in page
+
+
+def test_tuned_runs_are_a_column_of_their_own(monkeypatch, capsys, tmp_path):
+    assert main(["reproduce", "tab:bn", "--tuned", "--results", str(tmp_path)]) == 2
+    assert "nothing has been tuned yet: leave --tuned out" in capsys.readouterr().err
+    for module in ("cells", "state"):
+        monkeypatch.setattr(f"hypersphere.paper.{module}.TUNED", {"lr": 2.0})
+    tuned = Protocol(tuned=True)
+    config = tuned.config(BYOL, 0)
+    assert config == BYOL.config(0).replace(lr=2.0)
+    assert tuned.config(TABLES["tab:cifar"].rows[0].cell, 0).lr == 1.5  # tuned for another encoder
+    evidence = Evidence([result(BYOL, 0, 90.0), result(BYOL, 0, 92.0, config=config, hash=config.hash)])
+    assert (evidence.values(BYOL, "top-1"), evidence.values(BYOL, "top-1", tuned)) == ({0: 90.0}, {0: 92.0})
+    assert evidence.stale(BYOL) == []
+    assert "| 90.74 | 90.00 (n = 1) | 92.00 (n = 1) |" in results_page(evidence)
 
 
 def test_an_estimate_is_the_t_interval():

@@ -247,6 +247,8 @@ class ReproduceOptions:
     cells: tuple[str, ...] = ()
     # Another length: a protocol kept apart from the published one (None: the published one).
     epochs: int | None = None
+    # The hyperparameters that were tuned on validation images, instead of the paper's.
+    tuned: bool = False
     # Say what would run, and how long it would take.
     dry_run: bool = False
     # auto: the GPU if there is one.
@@ -268,17 +270,20 @@ def reproduce(words: list[str]) -> None:
     options = parse(ReproduceOptions, words, "hypersphere reproduce [NAME]", about, ReproduceOptions())
     if options.seeds < 1 or (options.epochs is not None and options.epochs < 1):
         raise UserError("`seeds` and `epochs` must be at least 1")
+    from hypersphere.paper.cells import TUNED, Protocol
     from hypersphere.paper.state import Evidence
     from hypersphere.report.terminal import list_jobs, list_tables
     from hypersphere.reproduce import missing, named, run_jobs, write_page
     from hypersphere.results import read_results
 
-    evidence = Evidence(read_results(options.results))
+    if options.tuned and not TUNED:
+        raise UserError("nothing has been tuned yet: leave `tuned` out")
+    evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)
     if name is None:
-        list_tables(evidence, options.seeds, options.epochs, options.device)
+        list_tables(evidence, options.seeds, protocol, options.device)
         return
     wanted = named(name)
-    jobs = list(missing(wanted, evidence, options.seeds, options.cells, options.epochs))
+    jobs = list(missing(wanted, evidence, options.seeds, options.cells, protocol))
     if options.dry_run:
         list_jobs(jobs, options.device)
         return

@@ -15,7 +15,7 @@ from hypersphere.errors import Diverged, UserError, similar
 from hypersphere.evaluate import PROBES
 from hypersphere.files import write_atomically
 from hypersphere.machine import pick_device, provenance
-from hypersphere.paper.cells import Cell, Table
+from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol, Table
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
@@ -45,7 +45,7 @@ def named(name: str) -> Table | Figure:
 
 
 def missing(
-    table: Table | Figure, evidence: Evidence, seeds: int, cells: Sequence[str] = (), epochs: int | None = None
+    table: Table | Figure, evidence: Evidence, seeds: int, cells: Sequence[str] = (), protocol: Protocol = AS_WRITTEN
 ) -> Iterator[Job]:
     """Seed by seed, so that whatever was finished when it is stopped can be compared."""
     names = [cell.name for cell in table.cells]
@@ -54,12 +54,11 @@ def missing(
             raise UserError(
                 f"{table.name} has no cell {name!r}{similar(name, names)} (its cells are {', '.join(names)})"
             )
-    changes = {} if epochs is None else {"epochs": epochs}
     for seed in range(seeds):
         for cell in table.cells:
             chosen = not cells or cell.name in cells
-            if chosen and cell.obstacle is None and seed not in evidence.of(cell, epochs):
-                yield Job(cell, cell.config(seed, **changes))
+            if chosen and cell.obstacle is None and seed not in evidence.of(cell, protocol):
+                yield Job(cell, protocol.config(cell, seed))
 
 
 def run_jobs(

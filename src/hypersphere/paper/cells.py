@@ -39,6 +39,29 @@ class Cell:
         return None
 
 
+# What was tuned on validation images, for ResNet-18 on CIFAR-10 and all its variants alike. Empty: nothing yet.
+TUNED: dict[str, Any] = {}
+
+
+class Protocol(NamedTuple):
+    """How cells are run: with the paper's hyperparameters or tuned ones, for the published length or another."""
+
+    epochs: int | None = None
+    tuned: bool = False
+
+    def config(self, cell: Cell, seed: int) -> Config:
+        changes = {} if self.epochs is None else {"epochs": self.epochs}
+        plain = cell.config(seed, **changes)
+        small = (plain.data, plain.encoder) == ("cifar10", "torchvision/resnet18")
+        return plain.replace(**TUNED) if self.tuned and small else plain
+
+    def __str__(self) -> str:
+        return ("tuned" if self.tuned else "as written") + ("" if self.epochs is None else f", {self.epochs} epochs")
+
+
+AS_WRITTEN = Protocol()
+
+
 class Row(NamedTuple):
     labels: tuple[str, ...]
     cell: Cell | None  # None: a figure of others, quoted by the paper

@@ -7,7 +7,7 @@ reproduced* if it excludes the published effect, *undecided* otherwise; with bot
 
 from typing import NamedTuple
 
-from hypersphere.paper.cells import Cell
+from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.state import Estimate, Evidence, estimate
 from hypersphere.paper.tables import ALL_A2, BYOL, PREDICTOR_A2, TABLES, UNI
 
@@ -28,8 +28,8 @@ class Verdict(NamedTuple):
     effect: Estimate | None
 
 
-def judge(claim: Claim, evidence: Evidence, epochs: int | None = None) -> Verdict:
-    more, less = (evidence.values(cell, claim.metric, epochs) for cell in (claim.more, claim.less))
+def judge(claim: Claim, evidence: Evidence, protocol: Protocol = AS_WRITTEN) -> Verdict:
+    more, less = (evidence.values(cell, claim.metric, protocol) for cell in (claim.more, claim.less))
     effect = estimate([more[seed] - less[seed] for seed in sorted(more.keys() & less.keys())])
     if effect is None:
         return Verdict("not tested", None)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hypersphere.paper.cells import METRICS, Cell
+from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol
 from hypersphere.results import Result
 
 
@@ -40,33 +40,37 @@ class Evidence:
 
     results: Sequence[Result]
 
-    def of(self, cell: Cell, epochs: int | None = None) -> dict[int, Result]:
-        """By seed; `epochs`: of the shorter protocol of that length, else of the published one."""
+    def of(self, cell: Cell, protocol: Protocol = AS_WRITTEN) -> dict[int, Result]:
+        """By seed."""
         if cell.obstacle is not None:
             return {}
-        wanted = {} if epochs is None else {"epochs": epochs}
         named = [result for result in self.results if result.cell == cell.name]
-        return {r.config.seed: r for r in named if r.hash == cell.config(r.config.seed, **wanted).hash}
+        return {r.config.seed: r for r in named if r.hash == protocol.config(cell, r.config.seed).hash}
 
-    def values(self, cell: Cell, metric: str, epochs: int | None = None) -> dict[int, float]:
+    def values(self, cell: Cell, metric: str, protocol: Protocol = AS_WRITTEN) -> dict[int, float]:
         probe, number = METRICS[metric]
-        runs = self.of(cell, epochs)
-        return {seed: run.evaluation[probe][number] for seed, run in sorted(runs.items()) if probe in run.evaluation}
+        runs = sorted(self.of(cell, protocol).items())
+        return {seed: run.evaluation[probe][number] for seed, run in runs if probe in run.evaluation}
 
-    def diverged(self, cell: Cell, epochs: int | None = None) -> list[int]:
-        return sorted(seed for seed, run in self.of(cell, epochs).items() if run.diverged is not None)
+    def diverged(self, cell: Cell, protocol: Protocol = AS_WRITTEN) -> list[int]:
+        return sorted(seed for seed, run in self.of(cell, protocol).items() if run.diverged is not None)
 
     def stale(self, cell: Cell) -> list[Result]:
         """Results under the cell's name that are of no protocol of it: its config, or a default, has changed since."""
         if cell.obstacle is not None:
             return []
-        return [
-            r for r in self.results
-            if r.cell == cell.name and r.hash != cell.config(r.config.seed, epochs=r.config.epochs).hash
-        ]  # fmt: skip
+        return [r for r in self.results if r.cell == cell.name and r.hash not in _hashes(cell, r)]
 
-    def other_lengths(self, cells: Sequence[Cell]) -> list[int]:
-        """Epochs of the results that are not of the published length."""
-        published = {cell.name: cell.config(0).epochs for cell in cells if cell.obstacle is None}
-        found = {r.config.epochs for r in self.results if published.get(r.cell, r.config.epochs) != r.config.epochs}
-        return sorted(found, reverse=True)
+    def protocols(self, cells: Sequence[Cell]) -> list[Protocol]:
+        """That of the paper, and all others that any of the cells has a result of."""
+        lengths = sorted({result.config.epochs for result in self.results}, reverse=True)
+        others = [Protocol(epochs, tuned) for tuned in (False, True)[: 1 + bool(TUNED)] for epochs in (None, *lengths)]
+        published = {cell.config(0).epochs for cell in cells if cell.obstacle is None}
+        found = [p for p in others if p.epochs not in published and any(self.of(cell, p) for cell in cells)]
+        return [AS_WRITTEN, *(protocol for protocol in found if protocol != AS_WRITTEN)]
+
+
+def _hashes(cell: Cell, result: Result) -> set[str]:
+    """Of what the cell's config is today, at the result's length."""
+    config = result.config
+    return {Protocol(config.epochs, tuned).config(cell, config.seed).hash for tuned in (False, True)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from hypersphere.paper.cells import Row, Table
+from hypersphere.paper.cells import AS_WRITTEN, Protocol, Row, Table
 from hypersphere.paper.claims import CLAIMS, Claim, judge
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
@@ -11,8 +11,9 @@ from hypersphere.paper.tables import TABLES
 HEAD = """# Results
 
 Written by `hypersphere reproduce` from the files in `results/`; do not edit. Ours are means over n seeds, ± the
-half-width of the 95 % t-interval, of the last epoch on the test set, with the paper's hyperparameters as its text has
-them. A shorter protocol is the same with fewer epochs. Empty: not run yet.
+half-width of the 95 % t-interval, of the last epoch on the test set. *As written* has the paper's hyperparameters as
+its text has them; *tuned* has some that were chosen on validation images, the same for every variant. Fewer epochs than
+the paper's are a protocol of their own. Empty: not run yet.
 """
 RULE = """## Claims
 
@@ -27,20 +28,20 @@ def results_page(
 ) -> str:
     """`figures`: those that are drawn, by name, and where."""
     tables = tuple(tables)
-    lengths = evidence.other_lengths([cell for table in tables for cell in table.cells])
-    parts = [HEAD, *(_table(table, evidence, lengths) for table in tables)]
+    protocols = evidence.protocols([cell for table in tables for cell in table.cells])
+    parts = [HEAD, *(_table(table, evidence, protocols) for table in tables)]
     parts += [_figure(figure, (figures or {}).get(name)) for name, figure in FIGURES.items()]
     parts += [RULE]
-    parts += [_claims(evidence, epochs) for epochs in (None, *lengths)]
+    parts += [_claims(evidence, protocol) for protocol in protocols]
     return "\n".join(parts)
 
 
-def _table(table: Table, evidence: Evidence, lengths: Sequence[int]) -> str:
+def _table(table: Table, evidence: Evidence, protocols: Sequence[Protocol]) -> str:
     header = [*table.header]
     for metric in table.metrics:
-        header += [f"{metric}, paper", f"{metric}, ours", *(f"{metric}, {epochs} epochs" for epochs in lengths)]
+        header += [f"{metric}, paper", *(f"{metric}, ours {protocol}" for protocol in protocols)]
     lines = [f"## {table.name}", "", f"{table.caption}.", "", _line(header), _line("---" for _ in header)]
-    lines += [_line(_row(row, table, evidence, lengths)) for row in table.rows]
+    lines += [_line(_row(row, table, evidence, protocols)) for row in table.rows]
     return "\n".join([*lines, ""])
 
 
@@ -49,35 +50,34 @@ def _figure(figure: Figure, path: str | None) -> str:
     return f"## {figure.name}\n\n{figure.caption}.\n\n{shown}\n"
 
 
-def _row(row: Row, table: Table, evidence: Evidence, lengths: Sequence[int]) -> Iterable[str]:
+def _row(row: Row, table: Table, evidence: Evidence, protocols: Sequence[Protocol]) -> Iterable[str]:
     yield from row.labels
     for metric in table.metrics:
         yield f"{row.published[metric]:.2f}" if metric in row.published else ""
-        for epochs in (None, *lengths):
-            yield "–" if row.cell is None else shown(row, metric, evidence, epochs)
+        for protocol in protocols:
+            yield "–" if row.cell is None else shown(row, metric, evidence, protocol)
 
 
-def shown(row: Row, metric: str, evidence: Evidence, epochs: int | None) -> str:
+def shown(row: Row, metric: str, evidence: Evidence, protocol: Protocol) -> str:
     """Ours, in words where there is no number."""
     assert row.cell is not None
-    found = estimate(list(evidence.values(row.cell, metric, epochs).values()))
-    lost = evidence.diverged(row.cell, epochs)
+    found = estimate(list(evidence.values(row.cell, metric, protocol).values()))
+    lost = evidence.diverged(row.cell, protocol)
     if found is None:
-        stale = epochs is None and evidence.stale(row.cell)
+        stale = protocol == AS_WRITTEN and evidence.stale(row.cell)
         return f"diverged (n = {len(lost)})" if lost else "stale" if stale else ""
     return f"{found}, {len(lost)} diverged" if lost else str(found)
 
 
-def _claims(evidence: Evidence, epochs: int | None) -> str:
+def _claims(evidence: Evidence, protocol: Protocol) -> str:
     header = ("claim", "test", "published effect", "our effect", "verdict")
-    title = "### At the published length" if epochs is None else f"### At {epochs} epochs"
-    lines = [title, "", _line(header), _line("---" for _ in header)]
-    lines += [_line(_claim(claim, evidence, epochs)) for claim in CLAIMS]
+    lines = [f"### {str(protocol).capitalize()}", "", _line(header), _line("---" for _ in header)]
+    lines += [_line(_claim(claim, evidence, protocol)) for claim in CLAIMS]
     return "\n".join([*lines, ""])
 
 
-def _claim(claim: Claim, evidence: Evidence, epochs: int | None) -> Iterable[str]:
-    verdict = judge(claim, evidence, epochs)
+def _claim(claim: Claim, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
+    verdict = judge(claim, evidence, protocol)
     sign = "> 0" if claim.direction > 0 else "< 0"
     yield claim.sentence
     yield f"{claim.metric}: {claim.more.name} − {claim.less.name} {sign}"

@@ -7,7 +7,7 @@ from hypersphere.bench.timing import matmul_rate
 from hypersphere.config import Config
 from hypersphere.machine import execution_of
 from hypersphere.paper import cost
-from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
@@ -26,13 +26,13 @@ def _rate(device: str) -> float:
 
 
 def list_tables(
-    evidence: Evidence, seeds: int, epochs: int | None, device: str, tables: Iterable[Table] = TABLES.values()
+    evidence: Evidence, seeds: int, protocol: Protocol, device: str, tables: Iterable[Table] = TABLES.values()
 ) -> None:
     from rich.console import Console
 
     rate, console = _rate(device), Console()
     for table in tables:
-        console.print(_table(table, evidence, seeds, epochs, rate))
+        console.print(_table(table, evidence, seeds, protocol, rate))
     figures = [(figure.name, cell) for figure in FIGURES.values() for cell in figure.cells]
     for name in FIGURES:
         lacks = [cell.name for owner, cell in figures if owner == name and 0 not in evidence.of(cell)]
@@ -41,36 +41,35 @@ def list_tables(
     print("hypersphere reproduce NAME runs what a table or figure lacks; --cells NAME … some of it.")
 
 
-def _table(table: Table, evidence: Evidence, seeds: int, epochs: int | None, rate: float) -> Any:
+def _table(table: Table, evidence: Evidence, seeds: int, protocol: Protocol, rate: float) -> Any:
     from rich.table import Table as Grid
 
     grid = Grid(*table.header, "cell", title=f"{table.name}: {table.caption}", title_justify="left")
     for metric in table.metrics:
         grid.add_column(f"{metric}, paper", justify="right")
-        grid.add_column(f"{metric}, ours" if epochs is None else f"{metric}, {epochs} epochs", justify="right")
+        grid.add_column(f"{metric}, ours {protocol}", justify="right")
     grid.add_column("missing")
     for row in table.rows:
-        grid.add_row(*row.labels, "" if row.cell is None else row.cell.name, *_numbers(row, table, evidence, epochs),
-                     "" if row.cell is None else _lacking(row.cell, evidence, seeds, epochs, rate))  # fmt: skip
+        grid.add_row(*row.labels, "" if row.cell is None else row.cell.name, *_numbers(row, table, evidence, protocol),
+                     "" if row.cell is None else _lacking(row.cell, evidence, seeds, protocol, rate))  # fmt: skip
     return grid
 
 
-def _numbers(row: Row, table: Table, evidence: Evidence, epochs: int | None) -> Iterable[str]:
+def _numbers(row: Row, table: Table, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
     for metric in table.metrics:
         yield f"{row.published[metric]:.2f}" if metric in row.published else ""
-        yield "" if row.cell is None else shown(row, metric, evidence, epochs)
+        yield "" if row.cell is None else shown(row, metric, evidence, protocol)
 
 
-def _lacking(cell: Cell, evidence: Evidence, seeds: int, epochs: int | None, rate: float) -> str:
+def _lacking(cell: Cell, evidence: Evidence, seeds: int, protocol: Protocol, rate: float) -> str:
     if cell.obstacle is not None:
         return cell.obstacle
-    lacking = [seed for seed in range(seeds) if seed not in evidence.of(cell, epochs)]
+    lacking = [seed for seed in range(seeds) if seed not in evidence.of(cell, protocol)]
     stale = len(evidence.stale(cell))
     told = f"{stale} stale; " if stale else ""
     if not lacking:
         return told.removesuffix("; ")
-    changes = {} if epochs is None else {"epochs": epochs}
-    each = cost.seconds(cell.config(0, **changes), rate)
+    each = cost.seconds(protocol.config(cell, 0), rate)
     return f"{told}{len(lacking)} of {seeds}: {duration(each * len(lacking))}"
 
 
