@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hypersphere.cli import main
 from hypersphere.commands import PretrainOptions
 from hypersphere.options import take_word
 from hypersphere.train import load_checkpoint, read_metrics
@@ -26,6 +27,13 @@ STEPS = 48
 
 def hypersphere(*words, **options) -> subprocess.CompletedProcess:
     return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, **options)
+
+
+def in_this_process(capsys, *words) -> subprocess.CompletedProcess:
+    """The same without waiting for torch to load."""
+    words = [str(word) for word in words]
+    status = main(words)
+    return subprocess.CompletedProcess(words, status, *capsys.readouterr())
 
 
 def start(*words) -> subprocess.Popen:
@@ -160,10 +168,19 @@ def test_help_explains_every_option_with_its_default():
         (["train"], "unknown command 'train'.*pretrain"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_path):
-    found = hypersphere(*words, cwd=tmp_path)
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = in_this_process(capsys, *words)
     assert re.search(message, one_line(found))
     assert len(found.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_ends_a_real_process(tmp_path):
+    for words in (["train"], ["pretrain", "byol", *SMALL, "--batch", "4096"]):
+        found = hypersphere(*words, cwd=tmp_path)
+        one_line(found)
+        assert len(found.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,9 +226,9 @@ def test_the_method_may_stand_anywhere(words, word, rest):
     assert words == rest.split()
 
 
-def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_path):
+def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_path, capsys):
     other = tmp_path / "other"
-    assert hypersphere(*RUN, "--out", other, "--epochs", "1", "--hidden", "16").returncode == 0
+    assert in_this_process(capsys, *RUN, "--out", other, "--epochs", "1", "--hidden", "16").returncode == 0
     folder = tmp_path / "run"
     shutil.copytree(unbroken, folder)
     checkpoint = folder / "checkpoint.pt"
@@ -221,10 +238,12 @@ def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_pat
     ):
         checkpoint.write_bytes(damage)
         for words in (["pretrain", "--resume", folder], ["evaluate", folder]):
-            assert re.search(message, one_line(hypersphere(*words)))
+            assert re.search(message, one_line(in_this_process(capsys, *words)))
             assert checkpoint.read_bytes() == damage
-    assert "its method is 'byol', not 'simclr'" in one_line(hypersphere("pretrain", "simclr", "--resume", unbroken))
-    message = one_line(hypersphere("pretrain", "--resume", unbroken, "--encoder", "torchvision/resnet18"))
+    message = one_line(in_this_process(capsys, "pretrain", "simclr", "--resume", unbroken))
+    assert "its method is 'byol', not 'simclr'" in message
+    words = ["pretrain", "--resume", unbroken, "--encoder", "torchvision/resnet18"]
+    message = one_line(in_this_process(capsys, *words))
     assert "its encoder is 'hypersphere/digits', not 'torchvision/resnet18'" in message
 
 
