@@ -98,7 +98,7 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
     """Compile the kernels of an update, going through one with few images and copies of the networks."""
     from hypersphere.kernels.rehearsal import rehearse
 
-    twin = trainer_of(config, copy.deepcopy(method), how)
+    twin = trainer_of(config, copy.deepcopy(method), dataclasses.replace(how, compile=False))
     views, zero = Views(view_recipe(config), config.seed), torch.zeros((), device=how.device)
     sample = torch.arange(min(16, len(images)), device=how.device)
 
@@ -106,7 +106,7 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
         made = views.training(images.pixels, sample, 0, twin.input_type)
         twin.update([Batch(made, sample, images.labels[sample])], zero, zero)
 
-    with torch.backends.cudnn.flags(benchmark=False):
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False):
         rehearse(update, how.device)
 
 

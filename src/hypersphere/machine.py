@@ -50,11 +50,12 @@ class Execution:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, kernels are on or off, and cuDNN chooses its algorithms by trying them."""
+        """Inside, the device is the current one, kernels are on or off, cuDNN chooses its algorithms by trying them."""
         before = torch.backends.cudnn.benchmark
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         try:
-            with contextlib.nullcontext() if self.kernels else references_alone():
+            here = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+            with here, contextlib.nullcontext() if self.kernels else references_alone():
                 yield
         finally:
             torch.backends.cudnn.benchmark = before

@@ -103,6 +103,26 @@ def test_a_large_mean_does_not_swallow_the_variance():
     torch.testing.assert_close(kernel.batch_norm(x, None, layer).double(), exact, rtol=1e-3, atol=1e-3)
 
 
+def test_what_is_no_number_stays_so():
+    """A ReLU that made it 0 would hide a run that diverged."""
+    x = channels_last(8, 16, 2, 2)
+    x[0, 3] = float("nan")
+    _, layer = layer_of(16, 1, relu=True)
+    found = kernel.batch_norm(x, None, layer)
+    assert found[:, 3].isnan().all()
+    assert found[:, 4].isfinite().all()
+    known = kernel.Statistics(torch.zeros(16, device=DEVICE), torch.ones(16, device=DEVICE))
+    assert kernel.normalize(x, None, known, layer)[0, 3].isnan().all()
+
+
+def test_second_derivatives_are_refused():
+    x = channels_last(8, 16, 2, 2).requires_grad_()
+    _, layer = layer_of(16, 1, relu=True)
+    (gradient,) = torch.autograd.grad(kernel.batch_norm(x, None, layer).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
+
+
 def test_known_statistics_in_one_pass():
     x, residual = channels_last(4, 24, 5, 5), channels_last(4, 24, 5, 5)
     held, layer = layer_of(24, 1, relu=True)

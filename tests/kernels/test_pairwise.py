@@ -220,8 +220,26 @@ def test_rows_match_the_reference(small_tiles, n, m, largest):
     upstream = torch.randn(n) * torch.logspace(-3, 3, n)
     gradients = pairwise.row_logsumexp_backward(x, y, found, upstream, 5.0, same, near2(torch.float32, False), largest)
     wanted = torch.ops.hypersphere.row_logsumexp_backward(x, y, found, upstream, 5.0, same, 512)
-    for gradient, right in zip(gradients, wanted, strict=True):
-        assert_alike(gradient, right)
+    for gradient, right, at in zip(gradients, wanted, (x, y), strict=True):
+        assert_alike(_tangent(gradient, at), _tangent(right, at))
+
+
+@interpreted
+@pytest.mark.parametrize("temperature", [0.07, 0.1, 0.5])
+def test_the_pull_of_a_close_positive_cancels(temperature):
+    """The softmax's weight of an aligned positive is near 1: its pull meets the opposite one of the loss itself."""
+    n, d = 24, 16
+    z1 = unit(torch.randn(n, d, dtype=torch.float64))
+    z2 = unit(z1 + 0.2 * unit(torch.randn(n, d, dtype=torch.float64)))
+    points = torch.cat([z1, z2])
+    scale, upstream = 1 / temperature, torch.full((2 * n,), 1 / (2 * n), dtype=torch.float64)
+    total = row_logsumexp(points, points, scale, exclude_self=True)
+    exact = sum(torch.ops.hypersphere.row_logsumexp_backward(points, points, total, upstream, scale, True, 512))
+    x, given = points.float(), (total.float(), upstream.float())
+    found = sum(pairwise.row_logsumexp_backward(x, x, *given, scale, True, near2(torch.float32, False)))
+    positive = scale / n * torch.cat([z2, z1])
+    ours, right = (_tangent(g.double() - positive, points) for g in (found, exact))
+    assert_alike(ours, right, 0.005)
 
 
 @interpreted

@@ -308,3 +308,26 @@ def test_a_run_goes_on_as_it_began(tmp_path):
     torch.save({"w": torch.ones(2)}, second.path / "checkpoint.pt")
     with pytest.raises(UserError, match="not a checkpoint of a run"):
         pretrain(resume=second.path)
+
+
+def test_gradients_left_by_a_failed_attempt_are_not_added():
+    one, other = trainer_of(method()), trainer_of(method())
+    for p in one.method.parameters():
+        if p.requires_grad:
+            p.grad = torch.full_like(p, float("nan"))
+    whole = batch(16)
+    assert torch.equal(one.update([whole], 0.1, 0.0)["loss"], other.update([whole], 0.1, 0.0)["loss"])
+    for a, b in zip(one.method.parameters(), other.method.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_an_optimizer_is_restored_for_the_device_it_is_on():
+    """A checkpoint of a GPU says that AdamW is capturable, which a CPU is not."""
+    trainer = trainer_of(method())
+    trainer.optimizer = torch.optim.AdamW([p for p in trainer.method.parameters() if p.requires_grad], lr=0.0)
+    trainer.update([batch(16)], 0.1, 0.0)
+    state = copy.deepcopy(trainer.state())
+    state["optimizer"]["param_groups"][0]["capturable"] = True
+    trainer.restore(state)
+    assert trainer.optimizer.param_groups[0]["capturable"] is False
+    trainer.update([batch(16)], 0.1, 0.0)

@@ -11,6 +11,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hypersphere.kernels import on_device_of
 
 TILE_C = 64  # channels; rows (M), warps and tiles in flight at once (UNROLL) were found by trying, on an H200
 MOMENTS: dict[str, Any] = {"TILE_M": 16, "TILE_C": TILE_C, "UNROLL": 4, "num_warps": 4}
@@ -88,7 +91,7 @@ def statistics_kernel(
     for view in range(V):
         one, two = _sums(partial, view, c, real, C, programs, TILE_C)
         one, two = one / M, two / M
-        var = tl.maximum(two - one * one, 0)
+        var = tl.maximum(two - one * one, 0, propagate_nan=tl.PropagateNan.ALL)
         centre = tl.load(first + c, mask=real, other=0).to(tl.float32) + one
         tl.store(mean + view * C + c, centre, mask=real)
         tl.store(rstd + view * C + c, 1 / tl.sqrt(var + eps), mask=real)
@@ -120,7 +123,7 @@ def apply_kernel(
             other = other * scale[None, :] + shift[None, :]
         out += other
     if RELU:
-        out = tl.maximum(out, 0)
+        out = tl.maximum(out, 0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(y + at, out.to(y.dtype.element_ty), mask=inside)
 
 
@@ -254,9 +257,10 @@ def _grid_of(x: Tensor, views: int) -> _Grid:
 
 
 def takes(x: Tensor) -> bool:
-    """Is this memory channels-last?"""
+    """Channels-last memory of single or half precision, whose offsets fit into 32 bits."""
     memory = torch.channels_last if x.ndim == 4 else torch.contiguous_format
-    return x.ndim in (2, 4) and x.is_contiguous(memory_format=memory)
+    small = x.dtype in (torch.float32, torch.bfloat16, torch.float16) and x.numel() < 2**31
+    return x.ndim in (2, 4) and small and x.is_contiguous(memory_format=memory)
 
 
 def _like(x: Tensor, dy: Tensor) -> Tensor:
@@ -291,10 +295,11 @@ def normalize(
     own = (*statistics, norm.weight, norm.bias)
     other = own if shortcut is None else (*shortcut.statistics, shortcut.norm.weight, shortcut.norm.bias)
     kind = 0 if residual is None else 1 if shortcut is None else 2
-    apply_kernel[grid.whole(APPLY)](
-        x, y, x if residual is None else residual, *own, *other, rows, channels,
-        RELU=norm.relu, RESIDUAL=kind, **APPLY,
-    )  # fmt: skip
+    with on_device_of(x):
+        apply_kernel[grid.whole(APPLY)](
+            x, y, x if residual is None else residual, *own, *other, rows, channels,
+            RELU=norm.relu, RESIDUAL=kind, **APPLY,
+        )  # fmt: skip
     return y
 
 
@@ -365,15 +370,19 @@ class _NormAct(torch.autograd.Function):
             shortcut = Shortcut(other, _statistics(_moments(residual, grid), grid, other))
         y = normalize(x, residual, statistics, norm, shortcut)
         ctx.norms, ctx.added = (norm, other), residual is not None
-        ctx.save_for_backward(
-            x, y if ctx.added else None, *statistics, *((residual, *shortcut.statistics) if shortcut else ())
-        )
+        ctx.weights = len(weights)
+        second = () if shortcut is None else (residual, *shortcut.statistics)
+        ctx.save_for_backward(*weights, x, y if ctx.added else None, *statistics, *second)
         ctx.set_materialize_grads(False)
         return (y, _same_memory(y)) if norm.fork else y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        (norm, other), (x, y, mean, rstd, *second) = ctx.norms, ctx.saved_tensors
+        weights, (x, y, mean, rstd, *second) = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
+        norm, other = ctx.norms[0]._replace(weight=weights[0], bias=weights[1]), ctx.norms[1]
+        if other is not None:
+            other = other._replace(weight=weights[2], bias=weights[3])
         pulls = [_like(x, dy) for dy in upstream if dy is not None]
         if not pulls:
             return (None,) * (7 if other is None else 9)
@@ -394,4 +403,5 @@ def batch_norm(
     `other` is the norm of the residual, where that is still to be normalized; `sums` are of x, where known already.
     """
     weights = (norm.weight, norm.bias) if other is None else (norm.weight, norm.bias, other.weight, other.bias)
-    return _NormAct.apply(x, residual, norm, other, sums, *weights)
+    with on_device_of(x):
+        return _NormAct.apply(x, residual, norm, other, sums, *weights)

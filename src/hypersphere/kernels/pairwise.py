@@ -19,6 +19,7 @@ from hypersphere.kernels import pairwise_tiles as tiles
 from hypersphere.kernels.pairwise_tiles import Shape
 from hypersphere.kernels.potentials import KINDS
 
+ARGUMENTS = 256  # addresses that one launch takes
 NEAR_CHUNK = 1024  # entries of two near points held at once
 # By what fits the registers and shared memory of a Hopper multiprocessor twice, so that one program's potentials
 # overlap another's products.
@@ -41,7 +42,8 @@ class Law:
 
     @property
     def constants(self) -> dict[str, Any]:
-        return {"KIND": KINDS[self.kind], "S": self.s, "FLOOR2": self.floor2, "HALF_SPACE": self.half_space}
+        constant = 0.0 if self.kind == "softmax" else self.s  # a temperature may change from step to step
+        return {"KIND": KINDS[self.kind], "S": constant, "FLOOR2": self.floor2, "HALF_SPACE": self.half_space}
 
 
 def pair_sums(
@@ -186,7 +188,9 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager:
 
 def _addresses(matrices: Sequence[Tensor]) -> Tensor:
     table = torch.empty(len(matrices), dtype=torch.int64, device=matrices[0].device)
-    kernels.write_addresses[(1,)](table, tuple(matrix.data_ptr() for matrix in matrices), num_warps=1)
+    where = [matrix.data_ptr() for matrix in matrices]
+    for start in range(0, len(where), ARGUMENTS):
+        kernels.write_addresses[(1,)](table[start:], tuple(where[start : start + ARGUMENTS]), num_warps=1)
     return table
 
 
@@ -214,7 +218,17 @@ def _slopes(
     totals: Tensor | None = None,
 ) -> None:  # fmt: skip
     kernels.slopes_kernel[(len(jobs),)](
-        jobs, points, slopes, flags, values, totals, **law.constants, NEAR2=law.near2, SCALE=law.scale, **SLOPES
+        jobs,
+        points,
+        slopes,
+        flags,
+        values,
+        totals,
+        float(law.s),
+        **law.constants,
+        NEAR2=law.near2,
+        SCALE=law.scale,
+        **SLOPES,
     )
 
 
@@ -227,7 +241,7 @@ def _near(
     with_pull: bool, on_y: bool = False, totals: Tensor | None = None, gains: Tensor | None = None,
 ) -> None:  # fmt: skip
     kernels.near_kernel[(len(jobs) * tiles.ROWS,)](
-        jobs, points, slopes, flags, pull, values, totals, gains, **law.constants,
+        jobs, points, slopes, flags, pull, values, totals, gains, float(law.s), **law.constants,
         PULL=with_pull, ON_Y=on_y and totals is not None, ROWS=tiles.ROWS,
         TILES=tiles.LARGEST // tiles.BLOCK, CHUNK=NEAR_CHUNK, num_warps=4,
     )  # fmt: skip

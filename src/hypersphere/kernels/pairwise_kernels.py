@@ -26,7 +26,7 @@ BLOCK = tl.constexpr(128)  # as in pairwise_tiles; in a packed row, BLOCK high p
 
 @triton.jit
 def write_addresses(table, addresses):
-    """Kernel arguments to memory: unlike a copy from the host, this can be captured in a CUDA graph."""
+    """Kernel arguments to memory: unlike a copy from the host, this can be captured in a CUDA graph. A few hundred."""
     for i in tl.static_range(len(addresses)):
         tl.store(table + i, addresses[i])
 
@@ -139,7 +139,7 @@ def _halves(x, ROWS: tl.constexpr, COLS: tl.constexpr):
 
 @triton.jit
 def _slope_part(
-    cosine, col, rows, cols, shift, slopes, stride, totals,
+    cosine, col, rows, cols, shift, slopes, stride, totals, sharpness,
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
     NEAR2: tl.constexpr, SCALE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
@@ -147,11 +147,13 @@ def _slope_part(
     r, c = tl.arange(0, ROWS), tl.arange(0, COLS)
     pair = _are_pairs(rows, cols - col, shift - col, ROWS, COLS)
     if KIND == SOFTMAX:
-        slope = tl.exp(S * cosine - tl.load(totals + r, mask=r < rows, other=0)[:, None])
+        slope = tl.exp(sharpness * cosine - tl.load(totals + r, mask=r < rows, other=0)[:, None])
         value = slope
     else:
         value, slope = potential(2 - 2 * cosine, 2 + 2 * cosine, KIND, S, FLOOR2, HALF_SPACE)
     near = pair & (tl.abs(cosine) > 1 - NEAR2 / 2)
+    if KIND == SOFTMAX:  # what weighs much may cancel against the positive pair's pull: as exact as that
+        near = near | (pair & (slope > 0.015625))
     bits = (slope * SCALE).to(slopes.dtype.element_ty).to(tl.int16, bitcast=True)
     bits = tl.where(pair & (bits != NEAR), bits, 0)
     bits = tl.where(near, NEAR, bits).to(tl.int16)
@@ -161,7 +163,7 @@ def _slope_part(
 
 @triton.jit
 def slopes_kernel(
-    jobs, points, slopes, flags, values, totals,
+    jobs, points, slopes, flags, values, totals, sharpness,
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
     NEAR2: tl.constexpr, SCALE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
@@ -182,7 +184,7 @@ def slopes_kernel(
         half = _halves(whole[a], BLOCK, BLOCK // 2)
         for b in tl.static_range(2):
             found, flagged = _slope_part(
-                half[b], (2 * a + b) * QUARTER, rows, cols, shift, slopes, stride, totals,
+                half[b], (2 * a + b) * QUARTER, rows, cols, shift, slopes, stride, totals, sharpness,
                 KIND, S, FLOOR2, HALF_SPACE, NEAR2, SCALE, BLOCK, QUARTER,
             )  # fmt: skip
             value += found
@@ -232,7 +234,7 @@ def _entries(point, k, width):
 
 @triton.jit
 def _near_pair(
-    own, other, width, pull, totals, gain, index,
+    own, other, width, pull, totals, gain, index, sharpness,
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
     PULL: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -247,7 +249,7 @@ def _near_pair(
     side = tl.where(chord2 < anti2, 1.0, -1.0)
     if KIND == SOFTMAX:
         cosine = side * (1 - tl.minimum(chord2, anti2) / 2)
-        slope = tl.exp(S * cosine - tl.load(totals + index)) * gain
+        slope = tl.exp(sharpness * cosine - tl.load(totals + index)) * gain
         value = slope
     else:
         value, slope = potential(chord2, anti2, KIND, S, FLOOR2, HALF_SPACE)
@@ -263,7 +265,7 @@ def _near_pair(
 
 @triton.jit
 def near_kernel(
-    jobs, points, slopes, flags, pull, values, totals, gains,
+    jobs, points, slopes, flags, pull, values, totals, gains, sharpness,
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
     PULL: tl.constexpr, ON_Y: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -296,7 +298,7 @@ def near_kernel(
                         if ON_Y:
                             index, gain = partner, tl.load(gains + partner)
                         value += _near_pair(
-                            own, other + partner * (2 * width), width, pull, totals, gain, index,
+                            own, other + partner * (2 * width), width, pull, totals, gain, index, sharpness,
                             KIND, S, FLOOR2, HALF_SPACE, PULL, CHUNK,
                         )  # fmt: skip
         tl.store(values + tl.load(job + 12) + r, value)

@@ -12,7 +12,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from hypersphere.kernels import on_device_of
 from hypersphere.kernels.norm import PROGRAMS, Sums, store_sums
 
 TILE: dict[str, int] = {"ROWS": 128, "num_warps": 4}
@@ -96,6 +98,7 @@ class _Stem(torch.autograd.Function):
         return y, partial
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
         batch, channels, height, width = x.shape
@@ -112,10 +115,12 @@ class _Stem(torch.autograd.Function):
 def takes(x: Tensor, weight: Tensor) -> bool:
     """Few channels in, a power of two of at most 128 out; no gradient for the images."""
     few = x.shape[1] <= 4 and weight.shape[1:] == (x.shape[1], 3, 3) and len(weight) in (16, 32, 64, 128)
-    return few and x.is_contiguous(memory_format=torch.channels_last) and not x.requires_grad
+    small = x.numel() // x.shape[1] * len(weight) < 2**31  # offsets fit into 32 bits
+    return few and small and x.is_contiguous(memory_format=torch.channels_last) and not x.requires_grad
 
 
 def convolve(x: Tensor, weight: Tensor, first: Tensor, views: int) -> tuple[Tensor, Sums]:
     """The convolution (stride 1, padding 1), and the sums over its rows of y − first and its square."""
-    y, partial = _Stem.apply(x, weight, first, views)
+    with on_device_of(x):
+        y, partial = _Stem.apply(x, weight, first, views)
     return y, Sums(partial, first)

@@ -5,13 +5,15 @@ program finds its tensors by their addresses, which lie in a table on the device
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from hypersphere.kernels import on_device_of
 
 CHUNK, BLOCK = 8192, 2048
 Tensors = Sequence[Tensor]
@@ -105,7 +107,7 @@ class _Chunks(NamedTuple):
     firsts: Tensor
 
 
-@lru_cache(maxsize=64)
+@cache
 def _chunks(sizes: tuple[int, ...], device: torch.device) -> _Chunks:
     counts = torch.tensor([triton.cdiv(size, CHUNK) for size in sizes])
     firsts = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
@@ -123,39 +125,48 @@ class Table:
 
     def __init__(self) -> None:
         self.sent: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
-        self.spare: dict[int, Tensor] = {}
+        self.spare: dict[int, list[Tensor]] = {}
         self.recorded: list[tuple[Tensor, Tensor]] = []
 
     def of(self, *lists: Tensors) -> Tensor:
         where = tuple(tensor.data_ptr() for some in lists for tensor in some)
+        device = lists[0][0].device
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            spare = self.spare.get(len(where), [])
+            self.recorded.append(_sent(spare.pop() if spare else _host(len(where), device), where, device))
+            return self.recorded[-1][1]
+        spare = self.spare.setdefault(len(where), [])
+        spare += [_host(len(where), device) for _ in range(4 - len(spare))]
         if where not in self.sent:
-            device = lists[0][0].device
-            recording = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-            host = self._host(len(where), device, recording).copy_(torch.tensor(where))
             if len(self.sent) > 256:
                 self.sent.clear()
-            self.sent[where] = host, host.to(device, non_blocking=True)
-            if recording:
-                self.recorded.append(self.sent[where])
+            self.sent[where] = _sent(_host(len(where), device), where, device)
         return self.sent[where][1]
 
-    def _host(self, length: int, device: torch.device, recording: bool) -> Tensor:
-        if recording and length in self.spare:
-            return self.spare.pop(length)
-        pinned = device.type == "cuda"
-        self.spare[length] = torch.empty(length, dtype=torch.long, pin_memory=pinned)
-        return torch.empty(length, dtype=torch.long, pin_memory=pinned)
+
+def _host(length: int, device: torch.device) -> Tensor:
+    return torch.empty(length, dtype=torch.long, pin_memory=device.type == "cuda")
+
+
+def _sent(host: Tensor, where: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    host.copy_(torch.tensor(where))
+    return host, host.to(device, non_blocking=True)
 
 
 TABLE = Table()
 
 
 def takes(*lists: Tensors) -> bool:
-    """float32, and corresponding tensors laid out alike in dense memory."""
+    """float32 on one device, corresponding tensors laid out alike in dense memory."""
+    device = lists[0][0].device
     return all(
-        all(t.dtype == torch.float32 and t.stride() == some[0].stride() and _dense(t) for t in some)
+        all(t.dtype == torch.float32 and t.device == device and _alike(t, some[0]) and _dense(t) for t in some)
         for some in zip(*lists, strict=True)
     )
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.stride() == other.stride() and one.numel() < 2**31
 
 
 def _dense(x: Tensor) -> bool:
@@ -180,14 +191,17 @@ def lars(
     chunks = _chunks(tuple(w.numel() for w in weights), device)
     addresses = TABLE.of(weights, gradients, velocities)
     partial = torch.empty(2 * len(chunks.owners), device=device)
-    rate = lr if isinstance(lr, Tensor) else torch.full((), lr, device=device)
+    rate = lr.to(device) if isinstance(lr, Tensor) else torch.full((), lr, device=device)
     grid, sizes = (len(chunks.owners),), {"CHUNK": CHUNK, "BLOCK": BLOCK}
-    if adapt:
-        norms_kernel[grid](addresses, *chunks[:3], partial, count, decay, **sizes)
-    lars_kernel[grid](addresses, *chunks, partial, rate, count, decay, momentum, trust, ADAPT=adapt, **sizes)
+    with on_device_of(weights[0]):
+        if adapt:
+            norms_kernel[grid](addresses, *chunks[:3], partial, count, decay, **sizes)
+        lars_kernel[grid](addresses, *chunks, partial, rate, count, decay, momentum, trust, ADAPT=adapt, **sizes)
 
 
 def follow(target: Tensors, online: Tensors, tau: Tensor) -> None:
     chunks = _chunks(tuple(t.numel() for t in target), target[0].device)
     addresses = TABLE.of(target, online)
-    follow_kernel[(len(chunks.owners),)](addresses, *chunks[:3], tau, len(target), CHUNK=CHUNK, BLOCK=BLOCK)
+    with on_device_of(target[0]):
+        grid, rate = (len(chunks.owners),), tau.to(target[0].device)
+        follow_kernel[grid](addresses, *chunks[:3], rate, len(target), CHUNK=CHUNK, BLOCK=BLOCK)

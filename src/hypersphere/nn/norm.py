@@ -33,12 +33,7 @@ class PerView(_BatchNorm):
         """`residual_norm` comes before adding; `sums` over x, where the kernel that made x left them."""
         self._check_input_dim(x)
         kernel = self._kernel_takes(x, residual, relu)
-        if (
-            kernel
-            and self.training
-            and residual_norm is not None
-            and residual_norm._kernel_takes(residual, None, False)
-        ):
+        if kernel and residual_norm is not None and residual_norm._is_fused_with(self, residual):
             return self._fused(x, residual, relu, residual_norm, sums)
         if residual_norm is not None:
             residual = residual_norm(residual)
@@ -49,13 +44,22 @@ class PerView(_BatchNorm):
         return _activated(super().forward(x) if out is None else out, residual, relu)
 
     def _kernel_takes(self, x: Tensor | None, residual: Tensor | None, relu: bool) -> bool:
-        if x is None or not usable(x) or not self.affine or self.running_mean is None or self.momentum is None:
+        if x is None or not usable(x) or not self._is_plain():
             return False
         from hypersphere.kernels.norm import takes
 
-        whole = residual is None or (relu and takes(residual) and residual.dtype == x.dtype)
+        whole = residual is None or (relu and takes(residual) and _alike(residual, x))
         differentiable = self.training or not torch.is_grad_enabled()
         return whole and differentiable and takes(x) and x.numel() // x.shape[1] // self.views > 1
+
+    def _is_plain(self) -> bool:
+        """As BatchNorm is by default, in single precision."""
+        tracked = self.track_running_stats and self.running_mean is not None and self.momentum is not None
+        return self.affine and tracked and self.weight.dtype == self.running_mean.dtype == torch.float32  # type: ignore[union-attr]
+
+    def _is_fused_with(self, main: "PerView", residual: Tensor | None) -> bool:
+        both = self.training and main.training and self.views == main.views
+        return both and self._kernel_takes(residual, None, False)
 
     def _held(self, relu: bool = False, fork: bool = False) -> Any:
         from hypersphere.kernels.norm import Norm
@@ -137,6 +141,10 @@ def norm_act(
 def second_use(x: Tensor) -> Tensor:
     """x, to be used once more; from a kernel, an output of its own, so that the gradients of both uses meet there."""
     return getattr(x, "second_use", x)
+
+
+def _alike(x: Tensor, y: Tensor) -> bool:
+    return x.dtype == y.dtype and x.shape == y.shape
 
 
 def _activated(x: Tensor, residual: Tensor | None, relu: bool) -> Tensor:

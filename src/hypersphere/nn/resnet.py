@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torchvision.models import resnet
 
 from hypersphere.kernels import usable
@@ -32,14 +33,17 @@ class Bottleneck(resnet.Bottleneck):
 
 def first_layer(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
     """ReLU(norm(conv(x))); of small images by a kernel that leaves the sums which BatchNorm needs."""
-    plain = (conv.stride, conv.padding, conv.dilation, conv.groups) == ((1, 1), (1, 1), (1, 1), 1)
-    if not (plain and conv.bias is None and isinstance(norm, PerView) and norm.running_mean is not None and usable(x)):
+    shape = (conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode)
+    hooked = conv._forward_hooks or conv._forward_pre_hooks or is_parametrized(conv)
+    plain = type(conv) is nn.Conv2d and shape == ((1, 1), (1, 1), (1, 1), 1, "zeros") and not hooked
+    if not (plain and conv.bias is None and isinstance(norm, PerView) and norm._is_plain() and usable(x)):
         return norm_act(norm, conv(x))
     from hypersphere.kernels import stem
 
     if not stem.takes(x, conv.weight):
         return norm_act(norm, conv(x))
-    y, sums = stem.convolve(x, conv.weight, norm.running_mean, norm.views if norm.training else 1)
+    first, views = norm.running_mean, norm.views if norm.training else 1
+    y, sums = stem.convolve(x, conv.weight, first, views)  # type: ignore[arg-type]
     return norm(y, relu=True, sums=sums)
 
 

@@ -31,6 +31,11 @@ def usable(matrices: Sequence[Tensor]) -> bool:
     )
 
 
+def is_exact(kind: str, parameter: float, half_space: bool) -> bool:
+    """Slopes of a steep potential, a power of 6 or more, do not fit into float16: the reference is for those."""
+    return _law(kind, float(parameter), half_space).dtype == torch.float16
+
+
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool) -> Tensor:
     weights = [_dense(widen(w)) for w in weights]
     with_grad = torch.is_grad_enabled() and any(w.requires_grad for w in weights)

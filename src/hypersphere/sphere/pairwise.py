@@ -26,7 +26,7 @@ _HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # t
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_space: bool = False) -> Tensor:
     """For each matrix the mean potential of its rows, which are normalized here; dimensions after the first are one."""
     _refuse_tangents(*weights)
-    if fused.usable(weights):
+    if fused.usable(weights) and fused.is_exact(kind, parameter, half_space):
         return fused.pair_means(weights, kind, parameter, half_space)
     return torch.stack([pair_mean(unit(w.flatten(1)), kind, parameter, half_space=half_space) for w in weights])
 

@@ -65,7 +65,7 @@ class Captured:
 
     def _record(self) -> bool:
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self.stream.device)
         try:
             with torch.cuda.graph(graph, stream=self.stream):
                 self.terms = self.update(self.batches, self.lr, self.progress)

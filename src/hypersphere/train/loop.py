@@ -106,6 +106,8 @@ class Trainer:
 
     def restore(self, state: dict[str, Any]) -> None:
         """All but the method's own state."""
+        for saved, own in zip(state["optimizer"]["param_groups"], self.optimizer.param_groups, strict=True):
+            saved |= {name: own[name] for name in ("capturable", "foreach", "fused") if name in own}  # of this device
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
@@ -116,6 +118,7 @@ class Trainer:
 
     def update(self, batches: Sequence[Batch], lr: float | Tensor, progress: float | Tensor) -> dict[str, Tensor]:
         """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
+        self.optimizer.zero_grad(set_to_none=True)  # an attempt that failed may have left some
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         terms: dict[str, Tensor] = {}

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -16,9 +17,11 @@ AUTOCAST = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # whose weights and bia
 class _Narrow(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # a weight that is not used has no gradient, not one of zeros
         return _converted(weights, dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         wide = iter(_converted([g for g in gradients if g is not None], torch.float32))
         return None, *(None if g is None else next(wide) for g in gradients)
@@ -36,17 +39,22 @@ class Narrowed:
 
     def __init__(self, method: Method, dtype: torch.dtype) -> None:
         self.method, self.dtype = method, dtype
-        named = dict(_autocast_weights(method))
-        self.trained = {name: weight for name, weight in named.items() if weight.requires_grad}
-        self.others = {name: weight for name, weight in named.items() if not weight.requires_grad}
+        self.names: dict[Tensor, list[str]] = {}  # a weight shared by several layers has several
+        for name, weight in _autocast_weights(method):
+            self.names.setdefault(weight, []).append(name)
 
     def __call__(self, batch: Batch) -> Step:
-        weights = dict(zip(self.trained, _Narrow.apply(self.dtype, *self.trained.values()), strict=True))
-        weights |= zip(self.others, _converted(self.others.values(), self.dtype), strict=True)
-        return functional_call(self.method, weights, (batch,))
+        trained = [weight for weight in self.names if weight.requires_grad]
+        others = [weight for weight in self.names if not weight.requires_grad]
+        narrow = zip(
+            [*trained, *others], [*_Narrow.apply(self.dtype, *trained), *_converted(others, self.dtype)], strict=True
+        )
+        weights = {name: converted for weight, converted in narrow for name in self.names[weight]}
+        return functional_call(self.method, weights, (batch,), tie_weights=False)
 
 
 def _autocast_weights(method: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    for path, module in method.named_modules():
+    for path, module in method.named_modules(remove_duplicate=False):
         if type(module) in AUTOCAST and not is_parametrized(module):
-            yield from ((f"{path}.{name}", weight) for name, weight in module.named_parameters(recurse=False))
+            own = dict(module.named_parameters(recurse=False))
+            yield from ((f"{path}.{name}", own[name]) for name in ("weight", "bias") if name in own)
