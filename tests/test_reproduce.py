@@ -25,7 +25,6 @@ SMALL = {"hidden": 32, "projection": 8, "batch": 256, "epochs": 2, "knn_every": 
 PLAIN, SPREAD = (Cell(f"mini-{method}", method, "digits", SMALL) for method in ("byol", "byol-uni"))
 ROWS = (Row(("BYOL",), PLAIN, {"top-1": 90.0, "k-NN": 80.0}), Row(("BYOL + Uni",), SPREAD, {"top-1": 91.0}))
 MINI = Table("tab:mini", "Digits", ("method",), (*ROWS, Row(("others",), None, {"top-1": 99.0})))
-QUICK = {"probes": ("knn",)}
 
 
 @pytest.fixture
