@@ -226,7 +226,7 @@ def test_rows_match_the_reference(small_tiles, n, m, largest):
 
 @interpreted
 @pytest.mark.parametrize("temperature", [0.07, 0.1, 0.5])
-def test_the_pull_of_a_close_positive_cancels(temperature):
+def test_the_pull_of_a_close_positive_cancels(small_tiles, temperature):
     """The softmax's weight of an aligned positive is near 1: its pull meets the opposite one of the loss itself."""
     n, d = 24, 16
     z1 = unit(torch.randn(n, d, dtype=torch.float64))

@@ -41,8 +41,3 @@ def references_alone() -> Iterator[None]:
         yield
     finally:
         _wanted = before
-
-
-def on_device_of(x: Tensor) -> contextlib.AbstractContextManager:
-    """Triton launches on the current device, whatever its tensors are on."""
-    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()

@@ -6,7 +6,6 @@ Matrices are float32 and dense, each row of d numbers in one piece, in whatever 
 `largest` rows are taken panel by panel, so that memory beyond the gradient stays bounded.
 """
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +55,7 @@ def pair_sums(
     pull = torch.empty(places[-1] if with_pull else 0, device=device)
     sums: dict[int, Tensor] = {}
     small = [i for i, shape in enumerate(shapes) if shape.n <= largest]
-    with _on(device):
+    with torch.cuda.device_of(weights[0]):
         if small:
             starts = tuple(places[i] for i in small)
             found = _layers([weights[i] for i in small], tuple(shapes[i] for i in small), starts, law, pull, with_pull)
@@ -118,7 +117,7 @@ def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, 
     """What `pair_sums` left, through the normalization of the rows, times upstream · factors of each matrix."""
     gradients = [torch.empty_like(w) for w in weights]
     rows = tiles.finish_plan(tuple(Shape(len(w), w[0].numel()) for w in weights), pull.device)
-    with _on(pull.device):
+    with torch.cuda.device_of(pull):
         addresses, upstream = _addresses([*weights, *gradients]), upstream.contiguous()
         for jobs, chunk, whole in rows:
             kernels.finish_kernel[(len(jobs) * tiles.ROWS,)](
@@ -133,7 +132,7 @@ def row_logsumexp(
 ) -> Tensor:
     """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x, all rows being unit ones."""
     total = torch.full((len(x),), -torch.inf, device=x.device)
-    with _on(x.device):
+    with torch.cuda.device_of(x):
         for rows in _spans(len(x), largest):
             for cols in _spans(len(y), largest):
                 own, other = x[rows], y[cols]
@@ -157,7 +156,7 @@ def row_logsumexp_backward(
     gains = upstream / greatest  # at most 1: in the range of 16 bits
     on_x, on_y = (torch.zeros(Shape(*points.shape).size, device=x.device) for points in (x, y))
     width = Shape(*x.shape).width
-    with _on(x.device):
+    with torch.cuda.device_of(x):
         for rows in _spans(len(x), largest):
             for cols in _spans(len(y), largest):
                 own, other, gain, sums = x[rows], y[cols], gains[rows], total[rows]
@@ -180,10 +179,6 @@ def row_logsumexp_backward(
 
 def _spans(n: int, largest: int) -> list[slice]:
     return [slice(start, min(start + largest, n)) for start in range(0, n, largest)]
-
-
-def _on(device: torch.device) -> contextlib.AbstractContextManager:
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _addresses(matrices: Sequence[Tensor]) -> Tensor:

@@ -14,8 +14,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hypersphere.kernels import on_device_of
-from hypersphere.kernels.norm import PROGRAMS, Sums, store_sums
+from hypersphere.kernels.norm import PROGRAMS, Sums
+from hypersphere.kernels.norm_kernels import store_sums
 
 TILE: dict[str, int] = {"ROWS": 128, "num_warps": 4}
 
@@ -121,6 +121,6 @@ def takes(x: Tensor, weight: Tensor) -> bool:
 
 def convolve(x: Tensor, weight: Tensor, first: Tensor, views: int) -> tuple[Tensor, Sums]:
     """The convolution (stride 1, padding 1), and the sums over its rows of y − first and its square."""
-    with on_device_of(x):
+    with torch.cuda.device_of(x):
         y, partial = _Stem.apply(x, weight, first, views)
     return y, Sums(partial, first)

@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hypersphere.kernels import on_device_of
-
 CHUNK, BLOCK = 8192, 2048
 Tensors = Sequence[Tensor]
 
@@ -193,7 +191,7 @@ def lars(
     partial = torch.empty(2 * len(chunks.owners), device=device)
     rate = lr.to(device) if isinstance(lr, Tensor) else torch.full((), lr, device=device)
     grid, sizes = (len(chunks.owners),), {"CHUNK": CHUNK, "BLOCK": BLOCK}
-    with on_device_of(weights[0]):
+    with torch.cuda.device_of(weights[0]):
         if adapt:
             norms_kernel[grid](addresses, *chunks[:3], partial, count, decay, **sizes)
         lars_kernel[grid](addresses, *chunks, partial, rate, count, decay, momentum, trust, ADAPT=adapt, **sizes)
@@ -202,6 +200,6 @@ def lars(
 def follow(target: Tensors, online: Tensors, tau: Tensor) -> None:
     chunks = _chunks(tuple(t.numel() for t in target), target[0].device)
     addresses = TABLE.of(target, online)
-    with on_device_of(target[0]):
+    with torch.cuda.device_of(target[0]):
         grid, rate = (len(chunks.owners),), tau.to(target[0].device)
         follow_kernel[grid](addresses, *chunks[:3], rate, len(target), CHUNK=CHUNK, BLOCK=BLOCK)
