@@ -6,11 +6,11 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
+from hypersphere import __version__
 from hypersphere.config import Config, Precision, Switch
 from hypersphere.errors import UserError
 from hypersphere.kernels import HAS_TRITON, references_alone
@@ -96,13 +96,9 @@ def _layout(wanted: str, on_gpu: bool) -> torch.memory_format:
 
 def provenance(device: torch.device) -> dict[str, str]:
     """Which code, on what."""
-    try:
-        ours = version("hypersphere")
-    except PackageNotFoundError:
-        ours = "unknown"
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     python = platform.python_version()
-    return {"version": ours, "commit": _commit(), "python": python, "torch": torch.__version__, "device": name}
+    return {"version": __version__, "commit": _commit(), "python": python, "torch": torch.__version__, "device": name}
 
 
 def _commit() -> str:

@@ -44,6 +44,7 @@ def test_batch_norm_from_the_sums_is_batch_norm():
     y, sums = stem.convolve(x, weight, ours[2], 2)
     found = norm.batch_norm(y, None, norm.Norm(*ours, 1e-5, 0.1, 2, True), sums=sums)
     exact = F.conv2d(x.double(), weight.double(), padding=1).float()
+    exact = exact.to(memory_format=torch.channels_last)  # the kernel's layout; a float64 convolution may have another
     wanted = norm.batch_norm(exact, None, norm.Norm(*theirs, 1e-5, 0.1, 2, True))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     for a, b in zip(ours, theirs, strict=True):

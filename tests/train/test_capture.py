@@ -49,7 +49,7 @@ def test_a_replay_reads_its_numbers():
     captured = Captured(one.update, one.device)
     numbers = [(0.1, 0.1)] * 5 + [(0.0, 0.1), (0.1, 1.0)]
     for (lr, progress), batch in zip(numbers, batches(torch.bfloat16, len(numbers)), strict=True):
-        online, target = (net[0].weight.clone() for net in (one.method.projector, one.method.target[1]))
+        online, target = (net[0].weight.detach().clone() for net in (one.method.projector, one.method.target[1]))
         captured(batch, lr, progress)
         assert torch.equal(online, one.method.projector[0].weight) == (lr == 0)
         assert torch.equal(target, one.method.target[1][0].weight) == (progress == 1)
