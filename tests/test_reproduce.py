@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import shutil
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES, UNI
+from hypersphere.paper.tuning import TRIALS
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
 from hypersphere.results import Result, read_results
@@ -32,7 +35,7 @@ def quick(monkeypatch):
     """The paper's probe takes long: here it is the one on stored features."""
     evaluate = reproduce.Run.evaluate
 
-    def shorter(run, **options):
+    def shorter(run, probes, **options):
         found = evaluate(run, ("knn", "linear-cached"), **options)
         return {**found, "linear": found["linear-cached"]}
 
@@ -222,6 +225,32 @@ def test_pairs_are_of_the_same_seed():
     assert claims.judge(downwards, Evidence(results)).word == "reproduced"
 
 
+def test_a_claim_that_something_hardly_matters_has_slack():
+    claim = claims.Claim("", "top-1", UNI, BYOL, None, slack=0.5)
+    base = [result(BYOL, seed, 90.0) for seed in range(3)]
+    for behind, word in ((0.3, "reproduced"), (0.7, "undecided")):
+        ours = [result(UNI, seed, 90.0 - behind + 0.01 * seed) for seed in range(3)]
+        assert claims.judge(claim, Evidence(base + ours)).word == word
+    assert claim._replace(direction=-1).bound == 0.5
+
+
+def test_time_and_history_are_metrics():
+    lower = [{"epoch": 1, "energy/layer1": 9.0}, {"epoch": 2, "energy/layer1": 2.0}]
+    evidence = Evidence([result(BYOL, 0, 90.0, seconds=100.0), result(UNI, 0, 90.0, seconds=103.0, history=lower)])
+    assert evidence.values(UNI, "energy/layer1") == {0: 2.0}  # of the last epoch
+    assert evidence.values(BYOL, "energy/layer1") == {}
+    time = claims.Claim("", "training time, %", UNI, BYOL, None)
+    assert claims.judge(time, evidence).effect.mean == pytest.approx(3.0, abs=0.1)
+
+
+def test_trials_never_see_the_test_set():
+    assert {row.cell.config(0).holdout for row in TRIALS.rows} == {"validation"}
+    assert len({row.cell.config(0).hash for row in TRIALS.rows}) == len(TRIALS.rows)
+    cell = TRIALS.rows[1].cell
+    made = result(cell, 0, 70.0, epochs=50, evaluation={"linear-cached": {"top1": 71.06}, "knn": {"top1": 59.0}})
+    assert "| crop_min 0.2 | 50 | 71.06 (n = 1) | 59.00 (n = 1) |" in results_page(Evidence([made]))
+
+
 def test_cells_of_several_tables_are_one_and_names_tell_cells_apart():
     by_name, by_hash = {}, {}
     for table in TABLES.values():
@@ -278,3 +307,10 @@ def test_configs_are_of_the_test_set_with_the_papers_settings():
     assert BYOL.config(2) == Config(holdout="test", seed=2)
     small = TABLES["tab:batch"].rows[3].cell.config(0)
     assert (small.batch, small.micro_batch) == (1024, 128)
+
+
+def test_the_page_in_this_checkout_is_of_its_results(tmp_path):
+    here = Path(__file__).parents[1]
+    shutil.copytree(here / "results", tmp_path / "results")
+    reproduce.write_page(tmp_path / "results", tmp_path / "RESULTS.md")
+    assert (here / "RESULTS.md").read_text(encoding="utf-8") == (tmp_path / "RESULTS.md").read_text(encoding="utf-8")

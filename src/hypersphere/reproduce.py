@@ -19,6 +19,7 @@ from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol, Table
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
+from hypersphere.paper.tuning import TRIALS
 from hypersphere.progress import tell
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
@@ -38,7 +39,7 @@ class Job(NamedTuple):
 
 
 def named(name: str) -> Table | Figure:
-    there: dict[str, Table | Figure] = {**TABLES, **FIGURES}
+    there: dict[str, Table | Figure] = {**TABLES, TRIALS.name: TRIALS, **FIGURES}
     if name not in there:
         raise UserError(f"unknown table or figure {name!r}{similar(name, there)} (there are {', '.join(there)})")
     return there[name]
@@ -76,18 +77,19 @@ def run_jobs(
 
 
 def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Result:
-    """Pretrain, or go on with what was begun, and evaluate on the test set."""
+    """Pretrain, or go on with what was begun, and evaluate on what the cell holds out: the test set, for most."""
+    probes = job.cell.probes or PROBES
     path = runs / f"{job.cell.name}-{job.config.epochs}-seed{job.config.seed}-{job.config.hash}"
     about = provenance(pick_device(where.get("device", job.config.device)))
     if not job.cell.trained:
         encoder, config = initial_encoder(job.config.replace(**where)), job.config
-        found = evaluate_on(encoder, config.replace(**where), PROBES, "test", progress=progress)
+        found = evaluate_on(encoder, config.replace(**where), probes, config.holdout, progress=progress)
         return Result(job.cell.name, config, config.hash, found, 0.0, about, angles=_angles(encoder, config, where))
     try:
         run = _trained(job, path, progress, where)
     except Diverged as error:
         return Result(job.cell.name, job.config, job.config.hash, {}, 0.0, about, str(error).split(":")[0])
-    found, config = run.evaluate(holdout="test", progress=progress), run.config
+    found, config = run.evaluate(probes, progress=progress), run.config
     history = [line for line in run.metrics if "epoch" in line]
     angles = _angles(run.encoder, config, where)
     return Result(job.cell.name, config, config.hash, found, run.seconds, about, None, history, angles)

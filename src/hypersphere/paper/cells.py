@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 
-# metric → probe and number of an evaluation
+# metric of a table → probe and number of an evaluation
 METRICS: dict[str, tuple[str, str]] = {
     "top-1": ("linear", "top1"),
     "top-5": ("linear", "top5"),
+    "linear-cached": ("linear-cached", "top1"),
     "k-NN": ("knn", "top1"),
     "uniformity": ("sphere", "uniformity"),
 }
@@ -24,9 +25,11 @@ class Cell:
     data: str = "cifar10"
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     trained: bool = True  # False: the encoder as it is initialized
+    probes: tuple[str, ...] = ()  # () has all
 
     def config(self, seed: int, **changes: Any) -> Config:
-        """Of one run, on the whole training set and the test set; `changes` such as `epochs` make another protocol."""
+        """Of one run, on the whole training set and the test set unless `options` say otherwise; `changes` such as
+        `epochs` make another protocol."""
         return recipe(self.method, self.data, **{"holdout": "test", **self.options, **changes, "seed": seed})
 
     @property
@@ -74,10 +77,11 @@ class Table:
     caption: str
     header: tuple[str, ...]  # of the labels
     rows: tuple[Row, ...]
+    measures: tuple[str, ...] = ()  # beyond those published
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(metric for row in self.rows for metric in row.published))
+        return self.measures or tuple(dict.fromkeys(metric for row in self.rows for metric in row.published))
 
     @property
     def cells(self) -> tuple[Cell, ...]:

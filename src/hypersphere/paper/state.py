@@ -48,9 +48,8 @@ class Evidence:
         return {r.config.seed: r for r in named if r.hash == protocol.config(cell, r.config.seed).hash}
 
     def values(self, cell: Cell, metric: str, protocol: Protocol = AS_WRITTEN) -> dict[int, float]:
-        probe, number = METRICS[metric]
         runs = sorted(self.of(cell, protocol).items())
-        return {seed: run.evaluation[probe][number] for seed, run in runs if probe in run.evaluation}
+        return {seed: value for seed, run in runs if (value := measured(run, metric)) is not None}
 
     def diverged(self, cell: Cell, protocol: Protocol = AS_WRITTEN) -> list[int]:
         return sorted(seed for seed, run in self.of(cell, protocol).items() if run.diverged is not None)
@@ -68,6 +67,16 @@ class Evidence:
         published = {cell.config(0).epochs for cell in cells if cell.obstacle is None}
         found = [p for p in others if p.epochs not in published and any(self.of(cell, p) for cell in cells)]
         return [AS_WRITTEN, *(protocol for protocol in found if protocol != AS_WRITTEN)]
+
+
+def measured(run: Result, metric: str) -> float | None:
+    """A number of the evaluation, or, by its name there, of the last epoch's history; None of a run without it."""
+    if metric == "training time, %":
+        return 100 * math.log(run.seconds) if run.seconds > 0 else None  # differences are percent of time
+    if metric in METRICS:
+        probe, number = METRICS[metric]
+        return run.evaluation.get(probe, {}).get(number)
+    return run.history[-1].get(metric) if run.history else None
 
 
 def _hashes(cell: Cell, result: Result) -> set[str]:

@@ -7,6 +7,7 @@ from hypersphere.paper.claims import CLAIMS, Claim, judge
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import TABLES
+from hypersphere.paper.tuning import TRIALS
 
 HEAD = """# Results
 
@@ -19,7 +20,7 @@ RULE = """## Claims
 
 The rule was fixed before the runs: differences of runs with the same seed, the 95 % t-interval of their mean.
 *Reproduced* if it excludes 0 in the claimed direction, *not reproduced* if it excludes the published effect,
-*undecided* otherwise.
+*undecided* otherwise. Where something is said to matter little, the bound is half a point, or 5 % of the time.
 """
 
 
@@ -33,6 +34,7 @@ def results_page(
     parts += [_figure(figure, (figures or {}).get(name)) for name, figure in FIGURES.items()]
     parts += [RULE]
     parts += [_claims(evidence, protocol) for protocol in protocols]
+    parts += [_trials(evidence)]
     return "\n".join(parts)
 
 
@@ -78,7 +80,7 @@ def _claims(evidence: Evidence, protocol: Protocol) -> str:
 
 def _claim(claim: Claim, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
     verdict = judge(claim, evidence, protocol)
-    sign = "> 0" if claim.direction > 0 else "< 0"
+    sign = f"{'>' if claim.direction > 0 else '<'} {claim.bound:g}"
     yield claim.sentence
     yield f"{claim.metric}: {claim.more.name} − {claim.less.name} {sign}"
     yield "" if claim.published is None else f"{claim.published:+.2f}"
@@ -88,6 +90,15 @@ def _claim(claim: Claim, evidence: Evidence, protocol: Protocol) -> Iterable[str
         else f"{verdict.effect.mean:+.2f}" + str(verdict.effect).removeprefix(f"{verdict.effect.mean:.2f}")
     )
     yield verdict.word
+
+
+def _trials(evidence: Evidence) -> str:
+    header = (*TRIALS.header, *TRIALS.metrics)
+    lines = ["## Tuning", "", f"{TRIALS.caption}.", "", _line(header), _line("---" for _ in header)]
+    rows = (
+        (*row.labels, *(shown(row, metric, evidence, AS_WRITTEN) for metric in TRIALS.metrics)) for row in TRIALS.rows
+    )
+    return "\n".join([*lines, *map(_line, rows), ""])
 
 
 def _line(columns: Iterable[str]) -> str:

@@ -1,0 +1,30 @@
+"""Trials of hyperparameters, by short runs, on images held out of the training set: what was tried before freezing."""
+
+from typing import Any
+
+from hypersphere.paper.cells import Cell, Row, Table
+
+
+def _trial(name: str, epochs: int, **options: Any) -> Row:
+    options_of_run = {"holdout": "validation", "epochs": epochs, **options}
+    cell = Cell(f"trial-{name}", "byol", options=options_of_run, probes=("linear-cached", "knn"))
+    changed = ", ".join(f"{option} {value}" for option, value in options.items()) or "as written"
+    return Row((changed, str(epochs)), cell, {})
+
+
+TRIALS = Table(
+    "tuning",
+    "BYOL, CIFAR-10, ResNet-18: learned from 45,000 training images, measured on the other 5,000",
+    ("recipe", "epochs"),
+    (
+        _trial("written", 50),
+        _trial("crop", 50, crop_min=0.2),
+        _trial("crop-lr3", 50, crop_min=0.2, lr=3.0),
+        _trial("crop-batch512", 50, crop_min=0.2, batch=512),
+        _trial("crop-sgd", 50, crop_min=0.2, optimizer="sgd", lr=0.12, weight_decay=5e-4),
+        _trial("crop-tau98", 50, crop_min=0.2, tau=0.98),
+        _trial("crop-tau96", 50, crop_min=0.2, tau=0.96),
+        _trial("crop-tau96-lr3", 50, crop_min=0.2, tau=0.96, lr=3.0),
+    ),
+    measures=("linear-cached", "k-NN", "uniformity"),
+)
