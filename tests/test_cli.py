@@ -17,6 +17,7 @@ import torch
 from hypersphere.cli import main
 from hypersphere.commands import PretrainOptions
 from hypersphere.options import take_word
+from hypersphere.probes import EVERY_PROBE
 from hypersphere.train import load_checkpoint, read_metrics
 
 COMMAND = [sys.executable, "-m", "hypersphere"]
@@ -132,6 +133,20 @@ def test_help_explains_every_option_with_its_default():
     assert re.search(r"--energy FLOAT .*default: 10\.0", found.stdout)
     assert found.stdout.count("(default: ") == len(Config.__dataclass_fields__)
     assert "pretrain" in hypersphere("--help").stdout
+
+
+def test_help_needs_no_torch():
+    code = """if True:
+        import atexit, sys
+        from hypersphere.cli import main
+
+        atexit.register(lambda: print("torch" in sys.modules))
+        main(["evaluate", "--help"])"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[-1] == "False"
+    for probe in EVERY_PROBE:
+        assert probe in found.stdout
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hypersphere.config import DATA, PRESETS, Config, recipe
-from hypersphere.data import SOURCES
+from hypersphere.data import FILE_SOURCES, SOURCES
 from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
 from hypersphere.nn import ENCODERS
@@ -59,8 +59,8 @@ def test_json_and_back():
 
 
 def test_every_name_in_a_recipe_exists():
-    assert set(DATA) == set(SOURCES)
-    assert set(DATA) <= set(RECIPES)
+    assert set(DATA) == {*SOURCES, *FILE_SOURCES}
+    assert set(SOURCES) <= set(RECIPES)
     for preset in PRESETS:
         for data in DATA:
             config = recipe(preset, data)
@@ -83,7 +83,7 @@ def test_every_name_in_a_recipe_exists():
         ({"warmup": 300}, "`warmup` must be less than `epochs` 300"),
         ({"batch": 1}, "`batch` must be at least 2"),
         ({"seed": 2**32}, "`seed` must be below"),
-        ({"data": "cifar1000"}, "`data` must be one of cifar10, cifar100, digits"),
+        ({"data": "cifar1000"}, "`data` must be one of cifar10, cifar100, stl10, "),
         ({"epocs": 3}, "unknown option 'epocs': did you mean 'epochs'"),
     ],
 )

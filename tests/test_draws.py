@@ -3,7 +3,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hypersphere.draws import FEW_SHOT, ORDER, PROBE, PROBE_ORDER, SPLIT, VIEWS, permutation, philox, uniforms
+from hypersphere.draws import (
+    FEW_LABELS,
+    FEW_SHOT,
+    ORDER,
+    PROBE,
+    PROBE_ORDER,
+    SPLIT,
+    VIEWS,
+    permutation,
+    philox,
+    uniforms,
+)
 
 # Known answers of Random123 for philox4x32-10: counter, key, words.
 KNOWN = [
@@ -62,7 +73,7 @@ def test_orders_are_pinned():
 
 def test_streams_do_not_share_numbers():
     """Sorting by the numbers of one stream leaves those of another unsorted."""
-    for order in (ORDER, PROBE_ORDER, SPLIT, FEW_SHOT):
+    for order in (ORDER, PROBE_ORDER, SPLIT, FEW_SHOT, FEW_LABELS):
         for stream in (VIEWS, PROBE):
             u = uniforms(1, permutation(1000, seed=3, epoch=2, stream=order), seed=3, epoch=2, stream=stream)[:, 0]
             assert 0.4 < (u.diff() > 0).float().mean() < 0.6

@@ -9,7 +9,8 @@ import torch
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.data import load_data
+from hypersphere.data import SOURCES, Images, load_data
+from hypersphere.data.sources import Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.files import own
@@ -65,6 +66,75 @@ def test_probes_by_name(folder):
     with pytest.raises(UserError, match="`probes` must be one or more of linear, "):
         run.evaluate(())
     assert main(["evaluate", str(folder), "--probes"]) == 2
+
+
+def test_fine_tuning_leaves_the_run_as_it_is(folder, capsys):
+    run = hs.load_run(folder)
+    before = {name: value.clone() for name, value in run.method.state_dict().items()}
+    run.evaluate("knn")
+    found = run.evaluate(["semi-1"])
+    assert all(torch.equal(value, before[name]) for name, value in run.method.state_dict().items())
+    assert run.evaluations["validation"].keys() == {"knn", "semi-1", "sphere"}
+    assert main(["evaluate", str(folder), "--probes", "semi-1", "--device", "cpu"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "semi-1 (10 labels)" in line]
+    assert f"{found['semi-1']['top1']:.2f}" in row
+    assert f"{found['semi-1']['top5']:.2f}" in row
+
+
+def test_fine_tuning_that_diverges_is_told_and_not_kept(folder, capsys):
+    saved = load_checkpoint(folder / "checkpoint.pt")
+    for name, value in saved["method"].items():
+        if name.startswith("encoder") and value.ndim > 1:
+            value.fill_(torch.nan)
+    save_checkpoint(folder / "checkpoint.pt", saved)
+    assert main(["evaluate", str(folder), "--probes", "semi-1", "--device", "cpu"]) == 2
+    printed = capsys.readouterr()
+    assert "fine-tuning diverged: its loss is nan after epoch 1 of 60 on 10 images" in printed.err
+    assert "choose other --probes" in printed.err
+    assert (printed.out, len(printed.err.splitlines())) == ("", 1)
+    assert not (folder / "evaluation.json").exists()
+
+
+@pytest.fixture
+def _cifar_of_noise(monkeypatch):
+    labels = torch.arange(200) % 10
+    images = Images(torch.randint(0, 256, (200, 3, 32, 32), dtype=torch.uint8), labels, tuple("abcdefghij"))
+    for name in ("cifar10", "cifar100"):
+        monkeypatch.setitem(SOURCES, name, Source(lambda root: (images, images), 5, "noise", neighbours=7))
+
+
+@pytest.mark.usefixtures("_cifar_of_noise")
+def test_a_transfer_is_kept_under_its_name(folder, capsys):
+    run = hs.load_run(folder)
+    own = run.evaluate("knn")
+    assert run.evaluate(transfer="cifar10").keys() == {
+        f"transfer/cifar10/{p}" for p in ("knn", "linear-cached", "sphere")
+    }
+    found = run.evaluate("knn", transfer=("cifar10", "cifar100"))
+    assert found.keys() == {f"transfer/{d}/{p}" for d in ("cifar10", "cifar100") for p in ("knn", "sphere")}
+    assert run.evaluations["validation"].items() >= {**own, **found}.items()
+    assert main(["evaluate", str(folder), "--transfer", "cifar10", "--holdout", "test"]) == 0
+    printed = capsys.readouterr().out
+    for words in ("transfer/cifar10/7-NN", "transfer/cifar10/linear-cached", "test images of cifar10", "features:"):
+        assert words in " ".join(printed.split())
+
+
+@pytest.mark.usefixtures("_cifar_of_noise")
+def test_a_run_that_has_seen_its_own_validation_images_has_not_seen_others(trained):
+    run = hs.load_run(trained.path)
+    run.config = run.config.replace(holdout="test")
+    assert run.measure("knn", "validation", transfer="cifar10")["transfer/cifar10/knn"]["k"] == 7
+    with pytest.raises(UserError, match="learnt from the validation images"):
+        run.measure("knn", "validation")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("digits", "digits is what the run learnt from"), ("imagenet21", "imagenet21 is unknown: choose from cifar10, ")],
+)
+def test_a_transfer_to_nowhere_is_told(trained, name, message):
+    with pytest.raises(UserError, match=f"`transfer` {message}"):
+        trained.measure(transfer=("cifar10", name))
 
 
 def test_the_table_is_shown_even_if_it_cannot_be_written(folder, capsys):

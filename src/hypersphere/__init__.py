@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hypersphere.diagnosis import Diagnosis, diagnose
     from hypersphere.regularize import EnergyRegularizer
     from hypersphere.run import Run, load_run, pretrain
     from hypersphere.sphere import (
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Diagnosis",
     "EnergyRegularizer",
     "Run",
     "alignment",
     "byol_loss",
+    "diagnose",
     "effective_rank",
     "hyperspherical_energy",
     "info_nce",
@@ -41,7 +44,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
-    for part in ("sphere", "regularize", "run") if name in __all__ else ():
+    for part in ("sphere", "regularize", "run", "diagnosis") if name in __all__ else ():
         module = import_module(f"hypersphere.{part}")
         if hasattr(module, name):
             globals()[name] = getattr(module, name)

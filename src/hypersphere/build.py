@@ -8,7 +8,7 @@ import torch
 
 from hypersphere.config import Config
 from hypersphere.data import SOURCES, Images, balanced
-from hypersphere.diagnose import EnergyMonitor
+from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, centre, extract
 from hypersphere.machine import Execution
@@ -16,8 +16,9 @@ from hypersphere.methods import METHODS, Batch, Method
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer
-from hypersphere.train import Plan, Trainer
-from hypersphere.views import RECIPES, Recipe, Views
+from hypersphere.sets import in_files, voting_of
+from hypersphere.train import Monitor, Plan, Trainer
+from hypersphere.views import RECIPES, Recipe, Views, folder_recipe
 
 
 def build_method(config: Config, channels: int) -> Method:
@@ -49,7 +50,7 @@ def regularizer_of(config: Config, method: Method) -> EnergyRegularizer | None:
 
 
 def view_recipe(config: Config) -> Recipe:
-    views = RECIPES[config.data]
+    views = folder_recipe(config.size or 224) if in_files(config) else RECIPES[config.data]
     if config.crop_min is None:
         return views
     crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
@@ -110,22 +111,27 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
         rehearse(update, how.device)
 
 
-def monitors_of(
-    config: Config, method: Method, learnt: Images, held_out: Images, how: Execution
-) -> list[KnnMonitor | EnergyMonitor]:
-    """k-NN of the validation images, and energies by layer; of those images too where a run learns from them: the test
-    set is for the final number."""
+def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images, how: Execution) -> list[Monitor]:
+    """k-NN of the validation images, energies by layer and how features vary; of those images too where a run learns
+    from them: the test set is for the final number."""
     if config.knn_every == 0:
         return []
-    source, views = SOURCES[config.data], view_recipe(config)
+    views, known = view_recipe(config), learnt.labelled
     if config.holdout == "test":
-        split = balanced(learnt.labels.cpu(), source.validation_per_class)
-        rest, some = (part.to(learnt.labels.device) for part in split)
-        learnt, held_out = learnt[rest], learnt[some]
-    knn = KnnMonitor(config.knn_every, learnt, held_out, views, source.neighbours, source.temperature, how.precision)
+        labels = known.labels.cpu()
+        per_class = (
+            SOURCES[config.data].validation_per_class if config.data in SOURCES else int(labels.bincount().min()) // 5
+        )
+        rest, some = (part.to(known.labels.device) for part in balanced(labels, per_class))
+        known, held_out = known[rest], known[some]
+    knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
     fixed = centre(views)(held_out.pixels[:1024]).contiguous(memory_format=how.layout)
     parts = {name: part for name, part in method.named_children() if any(p.requires_grad for p in part.parameters())}
-    return [knn, EnergyMonitor(config.knn_every, fixed, parts, how.precision)]
+    energies = EnergyMonitor(config.knn_every, fixed, parts, how.precision)
+    sample = torch.arange(len(fixed), device=how.device)
+    one, other, *_ = Views(views, config.seed).training(held_out.pixels, sample, 0)
+    spread = SpreadMonitor(config.knn_every, (one, other), how.precision)
+    return [energies, spread, *[knn] * (len(held_out.classes) > 1)]
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import tyro
 
-from hypersphere.config import PRESETS, Config, recipe
+from hypersphere.config import PRESETS, Config, is_folder, recipe
 from hypersphere.errors import UserError
-from hypersphere.options import parse, peek, take_word
+from hypersphere.options import parse, peek, take_word, take_words
+from hypersphere.probes import PROBES, TRANSFER_PROBES, Probe
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {}
 
@@ -47,7 +48,7 @@ def pretrain(words: list[str]) -> None:
     if method is None and resume is None and not {"-h", "--help"} & set(words):
         raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
     if resume is None:
-        default = recipe(method or "byol", data or "cifar10")
+        default = _recipe(method or "byol", data or "cifar10", peek(words, "--labels"))
     else:
         from hypersphere.run import agreeing, go_on, load_config, with_preset
 
@@ -69,15 +70,21 @@ def pretrain(words: list[str]) -> None:
     print(f"next: hypersphere evaluate {run.path}")
 
 
+def _recipe(method: str, data: str, labels: str | None) -> Config:
+    if not is_folder(data):
+        return recipe(method, data)
+    from hypersphere.sets import recipe_for
+
+    return recipe_for(method, data, labels=labels)
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluateOptions:
-    # What to measure; linear is the paper's, and takes longest.
-    probes: tuple[Literal["linear", "linear-cached", "knn", "few-shot"], ...] = (
-        "linear",
-        "linear-cached",
-        "knn",
-        "few-shot",
-    )
+    # What to measure; linear is the paper's. fine-tune trains a copy of the whole network on all labels, semi-10 and
+    # semi-1 on 10 % and 1 % of them.
+    probes: tuple[Probe, ...] = PROBES
+    # Other data sets, on which to measure instead of the run's own: by linear-cached and knn, if --probes is not said.
+    transfer: tuple[str, ...] = ()
     # On which images (None: those the run held out).
     holdout: Literal["validation", "test"] | None = None
     # auto: the GPU if there is one.
@@ -86,11 +93,12 @@ class EvaluateOptions:
     root: Path | None = None
 
 
-@command("RUN      measure an encoder: linear probes, k-NN, few-shot")
+@command("RUN      measure an encoder: linear probes, k-NN, few-shot, fine-tuning, transfer")
 def evaluate(words: list[str]) -> None:
     path = take_word(words, EvaluateOptions, "RUN")
     about = "Measure what can be read from a run's encoder. RUN: the folder that pretrain wrote."
-    options = parse(EvaluateOptions, words, "hypersphere evaluate RUN", about, EvaluateOptions())
+    default = EvaluateOptions(probes=PROBES if peek(words, "--transfer") is None else TRANSFER_PROBES)
+    options = parse(EvaluateOptions, words, "hypersphere evaluate RUN", about, default)
     if path is None:
         raise UserError("say which run to evaluate: hypersphere evaluate RUN")
     from hypersphere.run import load_run
@@ -98,11 +106,12 @@ def evaluate(words: list[str]) -> None:
     run = load_run(path, options.device)
     if options.root is not None:
         run.config = run.config.replace(root=options.root)
-    found = run.measure(options.probes, options.holdout, progress=True)
+    found = run.measure(options.probes, options.holdout, transfer=options.transfer, progress=True)
     steps = run.steps
     unfinished = f", update {run.step} of {steps}" if run.step < steps else ""
     holdout = options.holdout or run.config.holdout
-    _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images")
+    of = f" of {', '.join(options.transfer)}" if options.transfer else ""
+    _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images{of}")
     run.keep(found, options.holdout)
     print(f"written to {run.path / 'evaluation.json'}")
 
@@ -114,15 +123,65 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
     table = Table("probe", title=title)
     table.add_column("top-1 %", justify="right")
     table.add_column("top-5 %", justify="right")
-    for probe, values in found.items():
+    for name, values in found.items():
         if "top1" in values:
-            name = f"{values['k']}-NN" if "k" in values else probe
             interval = f" ± {values['interval']:.2f}" if "interval" in values else ""
             top5 = f"{values['top5']:.2f}" if "top5" in values else "–"
-            table.add_row(name, f"{values['top1']:.2f}{interval}", top5)
-    sphere = found["sphere"]
+            table.add_row(_probe_title(name, values), f"{values['top1']:.2f}{interval}", top5)
     Console().print(table)
-    print(f"features: uniformity {sphere['uniformity']:.3f}, effective rank {sphere['effective_rank']:.1f}")
+    for name, values in found.items():
+        if "uniformity" in values:
+            whose = name.removesuffix("sphere") + "features"
+            shape = f"uniformity {values['uniformity']:.3f}, effective rank {values['effective_rank']:.1f}"
+            print(f"{whose}: {shape}")
+
+
+def _probe_title(name: str, values: dict[str, float]) -> str:
+    if "k" in values:
+        return name.removesuffix("knn") + f"{values['k']}-NN"
+    return f"{name} ({values['labels']} labels)" if "labels" in values else name
+
+
+@dataclasses.dataclass(frozen=True)
+class DiagnoseOptions:
+    # Data set whose held-out images an encoder is shown (None: the run's; for a model, the digits of scikit-learn).
+    data: str | None = None
+    # How many (None: 2000 of a run's data, 256 for a model).
+    images: int | None = None
+    # The encoder that a checkpoint is of, such as torchvision/resnet50 or timm/vit_small_patch16_224.
+    encoder: str | None = None
+    # Take the weights along that the library has for a model, fetching them if need be.
+    pretrained: bool = False
+    # Folder of the data files (None: the run's, or $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    root: Path | None = None
+    # auto: the GPU if there is one.
+    device: str = "auto"
+    # Write everything into this JSON file as well.
+    out: Path | None = None
+
+
+@command("X        is a representation healthy? X: a run, checkpoint, model's name, or embeddings")
+def diagnose(words: list[str]) -> None:
+    target = take_word(words, DiagnoseOptions, "X")
+    about = (
+        "Look at a representation: is it collapsed, how is it spread over the sphere, which layers are redundant?\n\n"
+        "X: a run's folder; embeddings (.npy, .npz, .parquet); a checkpoint (.pt, .safetensors) with --encoder; or a\n"
+        "model of torchvision or timm by name."
+    )
+    options = parse(DiagnoseOptions, words, "hypersphere diagnose X", about, DiagnoseOptions())
+    if target is None:
+        raise UserError("say what to diagnose: hypersphere diagnose X")
+    if options.images is not None and options.images < 2:
+        raise UserError(f"`images` must be at least 2, not {options.images}")
+    from hypersphere.diagnosis import diagnose as look
+    from hypersphere.files import write_json
+    from hypersphere.report.diagnosis import print_diagnosis
+
+    found = look(target, **{name: value for name, value in vars(options).items() if name != "out"})
+    print_diagnosis(found)
+    if options.out is not None:
+        write_json(options.out, found.to_json())
+        print(f"written to {options.out}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,17 +215,19 @@ def data(words: list[str]) -> None:
     name = take_word(words, DataOptions, "NAME")
     about = "List the data sets; with NAME, fetch that one and check it."
     options = parse(DataOptions, words, "hypersphere data [NAME]", about, DataOptions())
-    from hypersphere.data import SOURCES, default_root, load_data
+    from hypersphere.data import FILE_SOURCES, SOURCES, default_root, list_data, load_data
 
     if name is None:
-        for key, source in SOURCES.items():
-            print(f"{key:9} {source.summary}")
+        summaries = {n: s.summary for n, s in SOURCES.items()} | {n: s.summary for n, s in FILE_SOURCES.items()}
+        for key, summary in summaries.items():
+            print(f"{key:15} {summary}")
         return
-    rest, validation = load_data(name, "validation", options.root)
-    train, test = load_data(name, "test", options.root)
-    split = f"{len(rest):,} + {len(validation):,} for validation"
+    get = list_data if name in FILE_SOURCES else load_data
+    rest, validation = map(len, get(name, holdout="validation", root=options.root))
+    train, test = map(len, get(name, holdout="test", root=options.root))
+    split = f"{rest:,} + {validation:,} for validation"
     where = options.root or default_root()
-    print(f"{name} in {where}: {len(train):,} training images ({split}), {len(test):,} test images")
+    print(f"{name} in {where}: {train:,} training images ({split}), {test:,} test images")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,3 +352,26 @@ def reproduce(words: list[str]) -> None:
     run_jobs(jobs, options.results, options.runs, options.page, **where)
     write_page(options.results, options.page)
     print(f"{len(jobs)} runs: results in {options.results}, all of them in {options.page}")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportOptions:
+    # The page to write.
+    out: Path = Path("report.html")
+    # auto: the GPU if there is one.
+    device: str = "auto"
+    # Folder of the data files (None: each run's).
+    root: Path | None = None
+
+
+@command("RUN …    one page of some runs: curves, energies, densities, neighbours, a map, configs")
+def report(words: list[str]) -> None:
+    paths = take_words(words, ReportOptions)
+    about = "Write one HTML page that compares runs and needs no network. RUN …: folders that pretrain wrote."
+    options = parse(ReportOptions, words, "hypersphere report RUN …", about, ReportOptions())
+    if not paths:
+        raise UserError("say which runs to report: hypersphere report RUN …")
+    from hypersphere.report.page import write_report
+
+    write_report(paths, options.out, options.device, options.root, progress=True)
+    print(f"written to {options.out}")

@@ -28,12 +28,16 @@ def _unhashed(default: Any) -> Any:
 class Config:
     """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs."""
 
-    # Data set: digits, cifar10 or cifar100.
+    # Data set, by its name (hypersphere data lists them), or a folder of images.
     data: str = "cifar10"
     # Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set.
     holdout: Literal["validation", "test"] = "validation"
     # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
     root: Path | None = _unhashed(None)
+    # Labels of a folder's images: a CSV file with columns path and label (None: the names of its folders).
+    labels: str | None = None
+    # Pixels of a side of the encoder's input, for a folder of images (None: by their size).
+    size: int | None = None
     # Least share of the image's area that a random crop keeps (None: the data set's recipe).
     crop_min: float | None = None
 
@@ -105,19 +109,25 @@ class Config:
     compile: Switch = _unhashed("auto")
     # Memory layout of images; auto: channels_last on a GPU.
     layout: Literal["auto", "channels_last", "contiguous"] = _unhashed("auto")
+    # Processes that decode image files (None: one for each core beside a GPU, else none).
+    workers: int | None = _unhashed(None)
     # Folder of the run (None: a new one in runs/).
     out: Path | None = _unhashed(None)
     # Updates between checkpoints; one is also written at the end and on Ctrl-C.
     save_every: int = _unhashed(500)
     # Updates between lines of metrics.jsonl.
     log_every: int = _unhashed(10)
-    # Epochs between k-NN accuracies of the held-out images (0: never).
+    # Epochs between k-NN accuracies, and other measures, of the held-out images (0: never).
     knn_every: int = _unhashed(10)
+    # What happens when the features collapse: a warning, or the end of the run.
+    on_collapse: Literal["warn", "stop"] = _unhashed("warn")
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Config).items():
             object.__setattr__(self, name, _fitting(name, kind, getattr(self, name)))
-        self._check("data", self.data in DATA, f"one of {', '.join(DATA)}")
+        self._check("data", self.data in DATA or is_folder(self.data), f"one of {', '.join(DATA)}, or a folder")
+        self._check("size", self.size is None or 8 <= self.size <= 1024, "between 8 and 1024")
+        self._check("workers", self.workers is None or self.workers >= 0, "at least 0")
         for name in ("epochs", "hidden", "projection", "save_every", "log_every"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("uniformity", "energy", "energy_s", "weight_decay", "knn_every", "seed"):
@@ -213,10 +223,24 @@ PRESETS: dict[str, dict[str, Any]] = {
     "simclr": {"method": "simclr", "uniformity": 0.0, "energy": 0.0, "energy_layers": ("projector",)},
 }
 
+# 300 epochs of ImageNet
+_PHOTOGRAPHS: dict[str, Any] = {
+    "encoder": "torchvision/resnet50",
+    "stem": "imagenet",
+    "size": 224,
+    "batch": 512,
+    "lr": 0.3,
+}
+
 # data set → what it changes
 DATA: dict[str, dict[str, Any]] = {
     "cifar10": {},
     "cifar100": {},
+    "stl10": {"epochs": 1000, "lr": 0.45, "tau": 0.996},
+    "imagenet": _PHOTOGRAPHS,
+    "imagenette": _PHOTOGRAPHS,
+    "imagenette-160": {**_PHOTOGRAPHS, "size": 128},
+    "imagenette-full": _PHOTOGRAPHS,
     "digits": {
         "encoder": "hypersphere/digits",
         "hidden": 512,
@@ -231,13 +255,36 @@ DATA: dict[str, dict[str, Any]] = {
 }
 
 
+def is_folder(data: Any) -> bool:
+    """No data set's name, but a path."""
+    return isinstance(data, str) and data not in DATA and (os.sep in data or Path(data).is_dir())
+
+
+SIZES = (32, 64, 96, 128, 160, 224)  # of the encoder's input, for images of any size
+
+
+def folder_options(images: int, side: int) -> dict[str, Any]:
+    """What a folder's recipe has by default: by how many images there are, and how many pixels their sides have."""
+    size = max([size for size in SIZES if size <= 1.15 * side], default=SIZES[0])
+    small = size <= 64
+    batch = 2 ** max(3, min(9, int(math.log2(images / 4)))) if images >= 32 else max(2, images)
+    return {
+        "size": size,
+        "encoder": "torchvision/resnet50" if size >= 160 and images >= 10_000 else "torchvision/resnet18",
+        "stem": "cifar" if small else "imagenet",
+        "batch": batch,
+        "epochs": 300 if images < 50_000 else 200 if images < 500_000 else 100,
+        "lr": 1.5 if small else 0.3,
+    }
+
+
 def preset(method: str) -> dict[str, Any]:
     return _named("method", method, PRESETS)
 
 
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
-    of_data = _named("data", data, DATA)
+    of_data = {} if is_folder(data) else _named("data", data, DATA)
     return Config().replace(**{"data": data, **of_data, **preset(method), **options})
 
 

@@ -7,7 +7,7 @@ on any device and in any order. Words are 32 bits, held in int64.
 import torch
 from torch import Tensor
 
-VIEWS, PROBE, ORDER, SPLIT, FEW_SHOT, PROBE_ORDER = range(6)  # streams: what the numbers are for
+VIEWS, PROBE, ORDER, SPLIT, FEW_SHOT, PROBE_ORDER, SAMPLE, FEW_LABELS = range(8)  # streams: what the numbers are for
 
 _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

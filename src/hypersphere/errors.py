@@ -15,6 +15,10 @@ class Diverged(UserError):
     """A run whose loss is no number any more."""
 
 
+class Collapsed(UserError):
+    """A run whose features are all but one point, and that was to stop then."""
+
+
 def similar(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), n=1)
     return f": did you mean {close[0]!r}?" if close else ""

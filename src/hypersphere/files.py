@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hypersphere.errors import UserError
 
@@ -30,6 +30,22 @@ def write_atomically(path: Path, blob: bytes | memoryview) -> None:
             scratch.unlink()
         kept = "; the one before is untouched" if path.exists() else ""
         raise UserError(f"could not write {path}: {error.strerror}{kept}") from None
+
+
+@contextlib.contextmanager
+def put_in_place(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to, which takes its place at the end; whatever goes wrong, nothing is left of it."""
+    scratch = path.with_name(path.name + ".part")
+    try:
+        yield scratch
+        with open(scratch, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except OSError as error:
+        raise UserError(f"could not write {path}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
@@ -59,11 +75,18 @@ def own(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"could not write {file}: {error.strerror}") from None
     with handle:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"{folder} is in use by another process: let it end, or stop it first") from None
-            except OSError:  # a file system without locks
-                pass
+        if not locked(handle):
+            raise UserError(f"{folder} is in use by another process: let it end, or stop it first")
         yield
+
+
+def locked(handle: IO[Any]) -> bool:
+    """Lock an open file for this process until it is closed; False where another has done so."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            pass
+    return True

@@ -15,6 +15,20 @@ from hypersphere.errors import UserError, similar
 
 def take_word(words: list[str], kind: type, name: str | None = None) -> str | None:
     """Take out the one word, of the given name, that is neither an option nor its value: it may stand anywhere."""
+    free = _free_places(words, kind)
+    if len(free) > (name is not None):
+        raise UserError(f"what is {words[free[-1]]!r}? {f'One {name} is wanted' if name else 'No such word is wanted'}")
+    return words.pop(free[0]) if free else None
+
+
+def take_words(words: list[str], kind: type) -> list[str]:
+    """Take out all such words."""
+    free = _free_places(words, kind)
+    return [words.pop(place) for place in reversed(free)][::-1]
+
+
+def _free_places(words: Sequence[str], kind: type) -> list[int]:
+    """Where words stand that are neither options nor their values."""
     counts = _values_of_options(kind)
     free, left = [], 0  # left: values still to come, of the option before
     for place, word in enumerate(words):
@@ -27,9 +41,7 @@ def take_word(words: list[str], kind: type, name: str | None = None) -> str | No
             free.append(place)
         else:
             left -= left == 1
-    if len(free) > (name is not None):
-        raise UserError(f"what is {words[free[-1]]!r}? {f'One {name} is wanted' if name else 'No such word is wanted'}")
-    return words.pop(free[0]) if free else None
+    return free
 
 
 _MANY = -1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from hypersphere.config import Config
-from hypersphere.diagnose import angle_counts
+from hypersphere.diagnostics import angle_counts
 from hypersphere.errors import Diverged, UserError, similar
 from hypersphere.evaluate import PROBES
 from hypersphere.files import write_atomically

@@ -13,14 +13,30 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.build import build_method, monitors_of, plan_of, rehearse_update, trainer_of, try_encoder, view_recipe
-from hypersphere.config import PRESETS, Config, preset, recipe
-from hypersphere.data import SOURCES, Holdout, Images, load_data
-from hypersphere.errors import UserError
-from hypersphere.evaluate import PROBES, Evaluation, centre, evaluate_encoder, extract
+from hypersphere.config import PRESETS, Config, preset
+from hypersphere.data import SOURCES, Holdout, Images, Listing, load_data
+from hypersphere.data.unreadable import tell_unreadable
+from hypersphere.diagnostics import CollapseAlarm
+from hypersphere.errors import Collapsed, UserError
+from hypersphere.evaluate import Evaluation, centre, evaluate_encoder, extract, in_channels, transferred
+from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
 from hypersphere.machine import Execution, evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method
+from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.progress import progress_bar
+from hypersphere.sets import (
+    FILES,
+    WATCHED,
+    files_of,
+    images_of,
+    in_files,
+    recipe_for,
+    save_files,
+    saved_files,
+    voting_of,
+    workers_of,
+)
 from hypersphere.train import (
     Interrupted,
     Log,
@@ -32,7 +48,7 @@ from hypersphere.train import (
     save_checkpoint,
     train,
 )
-from hypersphere.views import Views
+from hypersphere.views import RECIPES, Views
 
 
 class Run:
@@ -53,7 +69,9 @@ class Run:
     @property
     def steps(self) -> int:
         """Updates that make the whole run."""
-        return plan_of(self.config, len(load_data(self.config.data, self.config.holdout, self.config.root)[0])).steps
+        files = learnt_files(self.config, self.path)
+        data = load_data(self.config.data, self.config.holdout, self.config.root)[0] if files is None else files
+        return plan_of(self.config, len(data)).steps
 
     def encode(self, images: Tensor | np.ndarray) -> Tensor:
         """Features, N × D in float32 on the encoder's device, of N × C × H × W images as bytes, on any device."""
@@ -71,24 +89,52 @@ class Run:
         return extract(self.encoder, pixels, lambda part: view(part.to(device)))
 
     def evaluate(
-        self, probes: str | Sequence[str] = PROBES, holdout: Holdout | None = None, *, progress: bool = False
+        self,
+        probes: str | Sequence[str] | None = None,
+        holdout: Holdout | None = None,
+        *,
+        transfer: str | Sequence[str] = (),
+        progress: bool = False,
     ) -> Evaluation:
-        """Probe the encoder on the run's held-out images, or those of `holdout`; evaluation.json keeps the results."""
-        found = self.measure(probes, holdout, progress=progress)
+        """Probe the encoder on the run's held-out images, or those of `holdout`; evaluation.json keeps the results.
+
+        `transfer` names other data sets, whose images are measured instead: {"transfer/cifar100/knn": …}.
+        """
+        found = self.measure(probes, holdout, transfer=transfer, progress=progress)
         self.keep(found, holdout)
         return found
 
     def measure(
-        self, probes: str | Sequence[str] = PROBES, holdout: Holdout | None = None, *, progress: bool = False
+        self,
+        probes: str | Sequence[str] | None = None,
+        holdout: Holdout | None = None,
+        *,
+        transfer: str | Sequence[str] = (),
+        progress: bool = False,
     ) -> Evaluation:
         """What `evaluate` finds, written nowhere."""
-        probes = (probes,) if isinstance(probes, str) else tuple(probes)
+        others = _names(transfer)
+        probes = _names(probes if probes is not None else TRANSFER_PROBES if others else PROBES)
         if not probes:
-            raise UserError(f"`probes` must be one or more of {', '.join(PROBES)}")
+            raise UserError(f"`probes` must be one or more of {', '.join(EVERY_PROBE)}")
         holdout = holdout or self.config.holdout
+        if others:
+            return self._transfer(probes, holdout, others, progress)
         if holdout == "validation" and self.config.holdout == "test":
             raise UserError(f"{self.path} learnt from the validation images: it can be evaluated on the test set alone")
         return evaluate_on(self.encoder, self.config, probes, holdout, progress=progress)
+
+    def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
+        there = [name for name in SOURCES if name != self.config.data]
+        for name in others:
+            if name not in there:
+                reason = "is what the run learnt from" if name == self.config.data else "is unknown"
+                raise UserError(f"`transfer` {name} {reason}: choose from {', '.join(there)}")
+        found: Evaluation = {}
+        for name in others:
+            measured = evaluate_on(self.encoder, self.config, probes, holdout, data=name, progress=progress)
+            found |= {f"transfer/{name}/{probe}": values for probe, values in measured.items()}
+        return found
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
         """Write into evaluation.json, beside what else was found of this state of the encoder."""
@@ -111,23 +157,38 @@ class Run:
         return {name: value for name, value in entries if name in ("hash", "step") or isinstance(value, dict)}
 
 
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def evaluate_on(
-    encoder: nn.Module, config: Config, probes: Sequence[str], holdout: Holdout, *, progress: bool = False
+    encoder: nn.Module,
+    config: Config,
+    probes: Sequence[str],
+    holdout: Holdout,
+    *,
+    data: str | None = None,
+    progress: bool = False,
 ) -> Evaluation:
-    """Probe any encoder on a config's data, on the encoder's device if it has one."""
-    device = _device_of(encoder)
-    learnt, held_out = (images.to(device) for images in load_data(config.data, holdout, config.root))
-    source = SOURCES[config.data]
+    """Probe any encoder on a config's data, or on other `data`, on the encoder's device if it has one."""
+    device, recipe, data = _device_of(encoder), view_recipe(config), data or config.data
+    if data != config.data:
+        recipe = transferred(RECIPES[data], recipe)
+    sets = (images.to(device) for images in images_of(config.replace(data=data), holdout, progress=progress))
+    learnt, held_out = (in_channels(images.labelled, len(recipe.mean)) for images in sets)
+    if not len(learnt) or not len(held_out):
+        raise UserError(f"the images of {data} have no labels to probe with: `hypersphere diagnose` needs none")
+    neighbours, temperature = voting_of(data)
     how = evaluation_of(config, device)
     with how.applied():
         return evaluate_encoder(
             encoder.to(memory_format=how.layout),
             learnt,
             held_out,
-            view_recipe(config),
+            recipe,
             probes,
-            neighbours=source.neighbours,
-            temperature=source.temperature,
+            neighbours=neighbours,
+            temperature=temperature,
             seed=config.seed,
             precision=how.precision,
             progress=progress,
@@ -145,7 +206,7 @@ def initial_encoder(config: Config) -> nn.Module:
 def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> Tensor:
     device = _device_of(encoder)
     how = evaluation_of(config, device)
-    pixels = load_data(config.data, holdout, config.root)[1].pixels.to(device)
+    pixels = images_of(config, holdout)[1].pixels.to(device)
     with how.applied():
         return extract(encoder, pixels, centre(view_recipe(config)), precision=how.precision)
 
@@ -175,7 +236,7 @@ def pretrain(
     if resume is None:
         if method is None:
             raise UserError(f"say which method to train: {', '.join(PRESETS)}")
-        return start(recipe(method, **options), progress=progress)
+        return start(recipe_for(method, **options), progress=progress)
     saved = load_config(resume)
     wanted = with_preset(saved, method).replace(**options)
     return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
@@ -209,8 +270,9 @@ def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
 def _train(config: Config, path: Path | None, progress: bool) -> Run:
     how = execution_of(config)
     device = how.device
-    learnt, held_out = (images.to(device) for images in load_data(config.data, config.holdout, config.root))
-    plan = plan_of(config, len(learnt))
+    files = learnt_files(config, path)
+    learnt, held_out = (images.to(device) for images in images_of(config, config.holdout, WATCHED, progress))
+    plan = plan_of(config, len(learnt) if files is None else len(files))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), how.applied():
         torch.manual_seed(config.seed)
         method = build_method(config, learnt.channels).to(device).to(memory_format=how.layout)
@@ -225,7 +287,9 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
                 write_json(run.path / "run.json", record)
             else:
                 _restore(run, trainer, plan, progress)
-            _go(run, trainer, plan, learnt, held_out, how, progress)
+            if files is not None:
+                save_files(run.path / FILES, files)
+            _go(run, trainer, plan, files, learnt, held_out, how, progress)
     return run
 
 
@@ -241,11 +305,21 @@ def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
 
 
 def _go(
-    run: Run, trainer: Trainer, plan: Plan, learnt: Images, held_out: Images, how: Execution, progress: bool
+    run: Run,
+    trainer: Trainer,
+    plan: Plan,
+    files: Listing | None,
+    learnt: Images,
+    held_out: Images,
+    how: Execution,
+    progress: bool,
 ) -> None:
     """From where the trainer is to the end of the plan."""
     config, views = run.config, Views(view_recipe(run.config), run.config.seed)
     centred = centre(views.recipe)
+    feed: FromMemory | FromFiles = FromMemory(learnt, views, trainer.input_type)
+    if files is not None:
+        feed = FromFiles(files, views.recipe, config.seed, how.device, trainer.input_type, workers_of(config))
     began = time.monotonic() - run.seconds
 
     def save() -> None:
@@ -259,18 +333,32 @@ def _go(
         try:
             train(
                 trainer,
-                learnt,
-                views,
+                feed,
                 plan,
                 log=log,
                 save=save,
                 monitors=monitors_of(config, trainer.method, learnt, held_out, how),
+                alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop"),
                 progress=bar,
                 features=lambda: extract(trainer.method.encoder, learnt.pixels, centred, precision=trainer.precision),
             )
         except Interrupted as stop:
             stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
             raise
+        except Collapsed as end:
+            end.args = (f"{end}; stopped, and kept in {run.path}",)
+            raise
+        finally:
+            if isinstance(feed, FromFiles):
+                tell_unreadable(feed.stream.unreadable, run.path / "unreadable.tsv")
+
+
+def learnt_files(config: Config, path: Path | None) -> Listing | None:
+    """The files that a run learns from, as they were at its start; None where images are held in memory."""
+    if not in_files(config):
+        return None
+    files, _ = files_of(config, config.holdout)
+    return files if path is None else saved_files(path / FILES, files)
 
 
 def load_run(path: str | Path, device: str | torch.device = "auto") -> Run:

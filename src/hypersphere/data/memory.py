@@ -9,7 +9,7 @@ from torch import Tensor
 @dataclass(frozen=True)
 class Images:
     pixels: Tensor  # N × C × H × W, uint8
-    labels: Tensor  # N, int64
+    labels: Tensor  # N, int64; −1: unknown
     classes: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -20,6 +20,17 @@ class Images:
 
     def to(self, device: torch.device) -> "Images":
         return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
+
+    def with_unlabelled(self, pixels: Tensor) -> "Images":
+        """These images, then those."""
+        unknown = self.labels.new_full((len(pixels),), -1)
+        return replace(self, pixels=torch.cat([self.pixels, pixels]), labels=torch.cat([self.labels, unknown]))
+
+    @property
+    def labelled(self) -> "Images":
+        """Those whose label is known: all that a probe can use."""
+        known = self.labels >= 0
+        return self if bool(known.all()) else self[known]
 
     @property
     def channels(self) -> int:

@@ -2,22 +2,28 @@
 
 from hypersphere.evaluate.features import Accuracy, accuracy, extract
 from hypersphere.evaluate.fewshot import few_shot
+from hypersphere.evaluate.finetune import few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
 from hypersphere.evaluate.linear import linear, linear_cached
-from hypersphere.evaluate.suite import PROBES, Evaluation, KnnMonitor, Probe, centre, evaluate_encoder
+from hypersphere.evaluate.suite import Evaluation, KnnMonitor, centre, evaluate_encoder
+from hypersphere.evaluate.transfer import in_channels, transferred
+from hypersphere.probes import PROBES
 
 __all__ = [
     "PROBES",
     "Accuracy",
     "Evaluation",
     "KnnMonitor",
-    "Probe",
     "accuracy",
     "centre",
     "evaluate_encoder",
     "extract",
+    "few_labels",
     "few_shot",
+    "fine_tune",
+    "in_channels",
     "knn",
     "linear",
     "linear_cached",
+    "transferred",
 ]

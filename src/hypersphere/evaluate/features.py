@@ -37,7 +37,7 @@ def frozen(encoder: nn.Module) -> Iterator[None]:
 
 
 def encode(encoder: nn.Module, inputs: Tensor, precision: torch.dtype = torch.float32) -> Tensor:
-    """Features in float32, by a frozen encoder that computes in `precision`."""
+    """Features in float32, by an encoder that computes in `precision`."""
     if inputs.is_cuda:
         inputs = inputs.to(precision, memory_format=torch.channels_last)
     with torch.autocast(inputs.device.type, dtype=precision, enabled=precision != torch.float32):

@@ -1,23 +1,22 @@
 """All probes of one encoder, as one table."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from hypersphere.data import Images
 from hypersphere.errors import UserError
-from hypersphere.evaluate.features import extract
+from hypersphere.evaluate.features import Accuracy, extract
 from hypersphere.evaluate.fewshot import few_shot
+from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
 from hypersphere.evaluate.linear import linear, linear_cached
+from hypersphere.probes import EVERY_PROBE, PROBES
 from hypersphere.progress import progress_bar
 from hypersphere.sphere import effective_rank, uniformity
 from hypersphere.views import Recipe, Views, evaluation_view
 
-Probe = Literal["linear", "linear-cached", "knn", "few-shot"]
-PROBES: tuple[Probe, ...] = get_args(Probe)
 Evaluation = dict[str, dict[str, float]]
 
 
@@ -41,9 +40,9 @@ def evaluate_encoder(
 ) -> Evaluation:
     """{probe: {"top1": …, …}} in per cent, and what the held-out features look like on the sphere."""
     for probe in probes:
-        if probe not in PROBES:
-            raise UserError(f"unknown probe {probe!r}: choose from {', '.join(PROBES)}")
-    view = centre(recipe)
+        if probe not in EVERY_PROBE:
+            raise UserError(f"unknown probe {probe!r}: choose from {', '.join(EVERY_PROBE)}")
+    view, train = centre(recipe), train.labelled
     features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (train, test))
     sets = (features, train.labels, queries, test.labels)
     found: Evaluation = {}
@@ -55,11 +54,18 @@ def evaluate_encoder(
         found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), "k": neighbours}
     if "linear-cached" in probes:
         found["linear-cached"] = linear_cached(*sets)._asdict()
+
+    def learnt_by(probe: Callable[..., Accuracy], images: Images, title: str, epochs: int) -> dict[str, float]:
+        with progress_bar(title, epochs, show=progress) as bar:
+            options = {"epochs": epochs, "seed": seed, "precision": precision, "after_epoch": bar.update}
+            return probe(encoder, images, test, Views(recipe, seed), view, **options)._asdict()
+
     if "linear" in probes:
-        with progress_bar("linear probe", linear_epochs, show=progress) as bar:
-            views = Views(recipe, seed)
-            options: dict[str, Any] = {"epochs": linear_epochs, "seed": seed, "precision": precision}
-            found["linear"] = linear(encoder, train, test, views, view, after_epoch=bar.update, **options)._asdict()
+        found["linear"] = learnt_by(linear, train, "linear probe", linear_epochs)
+    for name, (share, epochs) in LABELS.items():
+        if name in probes:
+            some = few_labels(train, share)
+            found[name] = {**learnt_by(fine_tune, some, name, epochs), "labels": len(some)}
     found["sphere"] = {"uniformity": float(uniformity(queries)), "effective_rank": float(effective_rank(queries))}
     return found
 
@@ -77,7 +83,7 @@ class KnnMonitor:
         temperature: float,
         precision: torch.dtype = torch.float32,
     ) -> None:
-        self.every, self.train, self.test, self.view = every, train, test, centre(recipe)
+        self.every, self.train, self.test, self.view = every, train.labelled, test, centre(recipe)
         self.neighbours, self.temperature, self.precision = neighbours, temperature, precision
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:

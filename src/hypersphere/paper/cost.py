@@ -10,7 +10,8 @@ from hypersphere.config import Config
 from hypersphere.methods import Batch
 
 SHARE = 0.4  # of the matmul rate that training reaches; `hypersphere bench` measures it
-IMAGES = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000}  # that a run on the test set learns from
+# that a run on the test set learns from
+IMAGES = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "stl10": 105_000, "imagenet": 1_281_167}
 
 
 def seconds(config: Config, tflops: float) -> float:
@@ -20,7 +21,7 @@ def seconds(config: Config, tflops: float) -> float:
 
 def _shape(config: Config) -> Config:
     """What decides how much an image takes, and nothing else: so that alike cells are counted once."""
-    kept = ("data", "encoder", "stem", "norm", "dimensions", "hidden", "projection", "method", "crop_min")
+    kept = ("data", "size", "encoder", "stem", "norm", "dimensions", "hidden", "projection", "method", "crop_min")
     return Config(**{name: getattr(config, name) for name in kept})
 
 

@@ -66,16 +66,19 @@ def _batches(label: str, whole: Cell, *accuracies: float) -> tuple[Row, ...]:
 
 
 def _large(label: str, name: str, method: str, options: dict[str, Any], *accuracies: float) -> tuple[Row, ...]:
-    shared = {"encoder": "torchvision/resnet50", "epochs": 1000, **options}
-    sets = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "stl10": "STL-10"}
-    return tuple(
-        Row((label, sets[data]), Cell(f"{data}-resnet50-{name}", method, data, shared), {"top-1": accuracy})
-        for data, accuracy in zip(sets, accuracies, strict=True)
-    )
+    shared = {"encoder": "torchvision/resnet50", "epochs": 1000, "tau": 0.996, **options}
+    sets = {"cifar10": ("CIFAR-10", 1.0), "cifar100": ("CIFAR-100", 1.0), "stl10": ("STL-10", 0.45)}
+    rows = []
+    for (data, (shown, lr)), accuracy in zip(sets.items(), accuracies, strict=True):
+        cell = Cell(f"{data}-resnet50-{name}", method, data, {**shared, "lr": lr})
+        rows.append(Row((label, shown), cell, {"top-1": accuracy}))
+    return tuple(rows)
 
 
 def _imagenet(name: str, method: str, epochs: int, batch: int, **options: Any) -> Cell:
-    shared = {"encoder": "torchvision/resnet50", "stem": "imagenet", "epochs": epochs, "batch": batch}
+    shared: dict[str, Any] = {"encoder": "torchvision/resnet50", "stem": "imagenet", "epochs": epochs, "batch": batch}
+    if epochs == 1000:
+        shared |= {"lr": 0.2, "tau": 0.996, "weight_decay": 1.5e-6}
     return Cell(f"imagenet-{epochs}-{name}", method, "imagenet", {**shared, **options})
 
 

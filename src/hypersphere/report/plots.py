@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hypersphere.diagnose import plane_density, von_mises_density
+from hypersphere.diagnostics import plane_density, von_mises_density
 from hypersphere.errors import UserError
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence

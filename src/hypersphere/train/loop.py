@@ -1,6 +1,7 @@
 """The training loop: views, loss, one update, and what is written down."""
 
 import contextlib
+import itertools
 import math
 import signal
 import threading
@@ -11,9 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from hypersphere.data import Images
 from hypersphere.draws import permutation
-from hypersphere.errors import Diverged
+from hypersphere.errors import Collapsed, Diverged
 from hypersphere.methods import Batch, Method, Step
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
@@ -30,8 +30,13 @@ class Monitor(Protocol):
     def __call__(self, encoder: nn.Module) -> dict[str, float]: ...
 
 
-class TrainingViews(Protocol):
-    def training(self, pixels: Tensor, sample: Tensor, epoch: int, dtype: torch.dtype) -> tuple[Tensor, ...]: ...
+Alarm = Callable[[int, dict[str, float]], None]  # told the epoch and what the monitors saw; may raise Collapsed
+
+
+class Feed(Protocol):
+    """The views of some images in an epoch, micro-batch after micro-batch."""
+
+    def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]: ...
 
 
 @dataclass(frozen=True)
@@ -143,18 +148,19 @@ class Trainer:
 
 def train(
     trainer: Trainer,
-    images: Images,
-    views: TrainingViews,
+    feed: Feed,
     plan: Plan,
     *,
     log: Log,
     save: Callable[[], None],
     monitors: Sequence[Monitor] = (),
+    alarm: Alarm = lambda epoch, seen: None,
     progress: Progress | None = None,
     features: Callable[[], Tensor] | None = None,
 ) -> None:
     """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
     method, start = trainer.method.train(), trainer.step
+    seen: dict[str, float] = {}
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     with _stop_requests() as stop:
         for step in range(start, plan.steps):
@@ -163,16 +169,17 @@ def train(
                 method.start_epoch(features)
             if place == 0 or step == start:
                 order = permutation(plan.images, seed=plan.seed, epoch=epoch, device=trainer.device)
-            chosen = order[place * plan.batch : (place + 1) * plan.batch].split(plan.micro_batch)
-            batches = _Batches(chosen, images, views, epoch, trainer.input_type)
+                rest = order[place * plan.batch : plan.steps_per_epoch * plan.batch]
+                coming = feed(epoch, rest.split(plan.micro_batch))
+            batches = _Next(coming, plan.batch // plan.micro_batch)
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
-            _write(log, trainer.step, plan, terms, lr, progress)
+            seen |= _write(log, trainer.step, plan, terms, lr)
             if place == plan.steps_per_epoch - 1:
-                _monitor(log, trainer.step, epoch + 1, plan.epochs, monitors, method)
+                seen |= _monitor(log, trainer.step, epoch + 1, plan.epochs, monitors, method, alarm, save)
             if progress is not None:
-                progress.update(trainer.step)
+                progress.update(trainer.step, _note(seen))
             if trainer.step % plan.save_every == 0 or trainer.step == plan.steps or stop:
                 _check_finite(terms, trainer.step)
                 with _undisturbed(stop):
@@ -181,31 +188,42 @@ def train(
                 raise Interrupted(trainer.step, stop[0])
 
 
-class _Batches(Sequence[Batch]):
-    """Micro-batches, their views made when asked for."""
+class _Next(Sequence[Batch]):
+    """The next micro-batches of a feed, each made when it is asked for."""
 
-    def __init__(
-        self, chosen: Sequence[Tensor], images: Images, views: TrainingViews, epoch: int, dtype: torch.dtype
-    ) -> None:
-        self.chosen, self.images, self.views, self.epoch, self.dtype = chosen, images, views, epoch, dtype
+    def __init__(self, coming: Iterator[Batch], length: int) -> None:
+        self.coming, self.length = coming, length
 
     def __len__(self) -> int:
-        return len(self.chosen)
+        return self.length
+
+    def __iter__(self) -> Iterator[Batch]:
+        return itertools.islice(self.coming, self.length)
 
     def __getitem__(self, place):
-        sample = self.chosen[place]
-        views = self.views.training(self.images.pixels, sample, self.epoch, self.dtype)
-        return Batch(views, sample, self.images.labels[sample])
+        raise TypeError("batches come one after the other")
 
 
-def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float, progress: Progress | None) -> None:
+def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float) -> dict[str, float]:
     if step % plan.log_every and step != plan.steps:
-        return
+        return {}
     _check_finite(terms, step)
     values = {name: float(value) for name, value in terms.items()}
     log.write(step, {**values, "lr": lr})
-    if progress is not None:
-        progress.update(step, f"loss {values['loss']:.3f}")
+    return values
+
+
+# what the progress display shows of what was seen, and how
+_SHOWN = {
+    "loss": "loss {:.3f}",
+    "knn": "k-NN {:.1f} %",
+    "uniformity_of_features": "G2 {:.2f}",
+    "effective_rank": "rank {:.0f}",
+}
+
+
+def _note(seen: dict[str, float]) -> str:
+    return ", ".join(text.format(seen[name]) for name, text in _SHOWN.items() if name in seen)
 
 
 def _check_finite(terms: dict[str, Tensor], step: int) -> None:
@@ -214,13 +232,28 @@ def _check_finite(terms: dict[str, Tensor], step: int) -> None:
         raise Diverged(f"the loss is {loss} at step {step}: a smaller `lr` or `precision` float32 may help")
 
 
-def _monitor(log: Log, step: int, epoch: int, last: int, monitors: Sequence[Monitor], method: Method) -> None:
+def _monitor(
+    log: Log,
+    step: int,
+    epoch: int,
+    last: int,
+    monitors: Sequence[Monitor],
+    method: Method,
+    alarm: Alarm,
+    save: Callable[[], None],
+) -> dict[str, float]:
     values: dict[str, float] = {}
     for monitor in monitors:
         if epoch % monitor.every == 0 or epoch == last:
             values |= monitor(method.encoder)
     if values:
         log.write(step, {"epoch": epoch, **values})
+        try:
+            alarm(epoch, values)
+        except Collapsed:
+            save()
+            raise
+    return values
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Views of images: what to draw, what to do with it, in which order by data set."""
 
 from hypersphere.views.dispatch import Views
-from hypersphere.views.recipes import RECIPES, Augmentation, Recipe, evaluation_view
+from hypersphere.views.recipes import RECIPES, Augmentation, Recipe, evaluation_view, folder_recipe
 
-__all__ = ["RECIPES", "Augmentation", "Recipe", "Views", "evaluation_view"]
+__all__ = ["RECIPES", "Augmentation", "Recipe", "Views", "evaluation_view", "folder_recipe"]

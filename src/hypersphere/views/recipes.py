@@ -12,7 +12,8 @@ from hypersphere.draws import VIEWS, uniforms
 from hypersphere.views import ops
 
 _TRIES = 10  # boxes drawn before the whole image is taken, as torchvision does
-_DRAWS = 2 * _TRIES + 2 + 11
+BOX_DRAWS = 2 * _TRIES + 2
+_DRAWS = BOX_DRAWS + 11
 _ORDERS = torch.tensor(list(permutations(range(4))))
 
 
@@ -80,12 +81,12 @@ def draw(
 ) -> Draw:
     """A function of (seed, epoch, sample, view) alone."""
     u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
-    box, rest = u[:, : 2 * _TRIES + 2], u[:, 2 * _TRIES + 2 :].unbind(1)
+    box, rest = u[:, :BOX_DRAWS], u[:, BOX_DRAWS:].unbind(1)
     strengths = (how.brightness, how.contrast, how.saturation)
     factors = [1 + s * (2 * r - 1) for s, r in zip(strengths, rest[2:5], strict=True)] + [how.hue * (2 * rest[5] - 1)]
     low, high = how.sigma
     return Draw(
-        *_box(box, how, *shape),
+        *box_of(box, how, *shape),
         flip=rest[0] < how.flip,
         jitter=rest[1] < how.jitter,
         factors=torch.stack(factors, dim=1),
@@ -96,7 +97,7 @@ def draw(
     )
 
 
-def _box(u: Tensor, how: Augmentation, height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def box_of(u: Tensor, how: Augmentation, height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The first of ten random boxes that fits; else the largest central one with an allowed ratio."""
     area = height * width * (how.crop[0] + (how.crop[1] - how.crop[0]) * u[:, 0 : 2 * _TRIES : 2])
     log_low, log_high = math.log(how.ratio[0]), math.log(how.ratio[1])
@@ -120,8 +121,12 @@ def whole_box(how: Augmentation, height: int, width: int) -> tuple[int, int]:
 
 def apply(images: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
     """Images as bytes → one normalized view; deterministic in image and draw."""
-    x = images.float() / 255
-    x = ops.resized_crop(x, d.top, d.left, d.height, d.width, recipe.size, d.flip)
+    x = ops.resized_crop(images.float() / 255, d.top, d.left, d.height, d.width, recipe.size, d.flip)
+    return coloured(x, d, how, recipe)
+
+
+def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
+    """What follows the crop."""
     if how.jitter:
         x = ops.jitter(x, d.factors, d.order, d.jitter)
     if how.grey:
@@ -149,6 +154,14 @@ _CIFAR = Augmentation()
 _PLAIN = Augmentation(jitter=0, grey=0)
 _BYOL = Augmentation(blur=1.0)
 _DIGITS = Augmentation(crop=(0.5, 1.0), flip=0.0, brightness=0.2, contrast=0.2, saturation=0.0, hue=0.0, grey=0.0)
+
+
+def folder_recipe(size: int) -> Recipe:
+    """Of images of any kind, as ImageNet's; small ones are not blurred."""
+    hows = (_BYOL, replace(_BYOL, blur=0.1, solarize=0.2)) if size >= 64 else (_CIFAR, _CIFAR)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    return Recipe(size, mean, std, hows, _PLAIN, resize=round(size * 8 / 7), crop=size)
+
 
 RECIPES: dict[str, Recipe] = {
     "cifar10": Recipe(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), (_CIFAR, _CIFAR), _PLAIN, crop=28),

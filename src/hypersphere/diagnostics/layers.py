@@ -7,9 +7,22 @@ from torch import Tensor, nn
 
 from hypersphere.evaluate.features import frozen
 from hypersphere.regularize import EnergyRegularizer
-from hypersphere.sphere import hyperspherical_energy
+from hypersphere.sphere import hyperspherical_energy, uniformity
 
-BLOCKS = ("layer1", "layer2", "layer3", "layer4")  # of a ResNet; other encoders have their output alone
+
+def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
+    """Its larger parts, by name: the children that are networks themselves, of the encoder or of the part that holds
+    nearly all of its weights (the stages of a ResNet, the blocks of a vision transformer)."""
+    parts, whole = dict(encoder.named_children()), _size(encoder)
+    while main := [
+        name for name, part in parts.items() if _size(part) > 0.9 * whole and len(list(part.children())) > 1
+    ]:
+        parts = {f"{main[0]}.{name}": child for name, child in parts[main[0]].named_children()}
+    return {name: part for name, part in parts.items() if _size(part) and any(True for _ in part.children())}
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
@@ -18,12 +31,12 @@ def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
 
     def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
-            found[name] = output.detach().float().flatten(2).mean(2)
+            if isinstance(output, Tensor) and output.ndim >= 2:
+                found[name] = _pooled(output.detach().float())
 
         return hook
 
-    children = dict(encoder.named_children())
-    hooks = [children[name].register_forward_hook(keep(name)) for name in BLOCKS if name in children]
+    hooks = [block.register_forward_hook(keep(name)) for name, block in blocks_of(encoder).items()]
     try:
         found["output"] = encoder(inputs).detach().float()
     finally:
@@ -32,9 +45,18 @@ def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     return found
 
 
+def _pooled(x: Tensor) -> Tensor:
+    """N × C of N × C × H × W, or of N × tokens × C, or of N × H × W × C."""
+    if x.ndim == 3:
+        return x.mean(1)
+    if x.ndim == 4 and x.shape[1] == x.shape[2] != x.shape[3]:
+        return x.mean((1, 2))
+    return x.flatten(2).mean(2) if x.ndim > 2 else x
+
+
 class EnergyMonitor:
     """During training: the mean pair energy (a2) of the blocks' outputs on a fixed batch, and of the weights of each
-    part of a method, whether or not they are regularized."""
+    part of a method, whether or not they are regularized; and the uniformity of the features."""
 
     def __init__(self, every: int, inputs: Tensor, parts: dict[str, nn.Module], precision: torch.dtype) -> None:
         self.every, self.inputs, self.precision = every, inputs, precision
@@ -49,4 +71,5 @@ class EnergyMonitor:
                 outputs = block_outputs(encoder, self.inputs)
             found = {f"energy/{name}": hyperspherical_energy(x, 2, "geodesic") for name, x in outputs.items()}
             found |= {f"energy_of_weights/{name}": energy() for name, energy in self.weights.items()}
+            found["uniformity_of_features"] = uniformity(outputs["output"])
         return {name: float(value) for name, value in found.items()}

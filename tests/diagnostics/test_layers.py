@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.diagnose import EnergyMonitor, block_outputs
+from hypersphere.diagnostics import EnergyMonitor, block_outputs
 from hypersphere.nn import build_encoder
-from hypersphere.sphere import hyperspherical_energy
+from hypersphere.sphere import hyperspherical_energy, uniformity
 from tests.sphere import reference
 
 
@@ -32,7 +32,8 @@ def test_the_monitor_measures_and_leaves_everything_as_it_was():
     assert all(torch.equal(value, encoder.state_dict()[name]) for name, value in before.items())
     with torch.no_grad():
         outputs = encoder.eval()(inputs)
-    assert found.keys() == {"energy/output", "energy_of_weights/head"}
+    assert found.keys() == {"energy/output", "energy_of_weights/head", "uniformity_of_features"}
+    assert found["uniformity_of_features"] == pytest.approx(float(uniformity(outputs)), rel=1e-5)
     assert found["energy/output"] == pytest.approx(float(hyperspherical_energy(outputs, 2, "geodesic")), rel=1e-5)
     rows = nn.functional.normalize(head.weight.detach().double())
     assert found["energy_of_weights/head"] == pytest.approx(

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from hypersphere.diagnose import angle_counts, plane_density, von_mises_density
-from hypersphere.diagnose.circle import BINS, bin_angles
+from hypersphere.diagnostics import angle_counts, plane_density, von_mises_density
+from hypersphere.diagnostics.circle import BINS, bin_angles
 
 
 def points(angles):

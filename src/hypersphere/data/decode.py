@@ -1,0 +1,58 @@
+"""An image file of any kind → pixels. What cannot be read is told in a few words, never by a crash."""
+
+import io
+import warnings
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+
+class Unreadable(Exception):
+    """An image that cannot be used, and why."""
+
+
+def read_image(file: Path | IO[bytes] | bytes, side: int | None = None) -> Any:
+    """A PIL image in RGB, turned as its camera says, of its first frame; transparency over white.
+
+    With `side`, a JPEG may be decoded smaller, as long as its shorter side keeps that many pixels.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images and odd metadata
+            image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
+            if side is not None and image.format == "JPEG":
+                scale = max(1, min(image.size) // side)
+                image.draft("RGB", (image.width // scale, image.height // scale))
+            image.load()
+            return as_rgb(image)
+    except Unreadable:
+        raise
+    except UnidentifiedImageError:
+        raise Unreadable("no image") from None
+    except Image.DecompressionBombError:
+        raise Unreadable("too large: more than 179 megapixels") from None
+    except FileNotFoundError:
+        raise Unreadable("vanished") from None
+    except Exception as error:  # decoders raise all kinds of errors
+        reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
+        raise Unreadable(reason) from None
+
+
+def as_rgb(image: Any) -> Any:
+    """A PIL image of any mode as `read_image` returns it."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bits, or as many in 32
+        wide = np.asarray(image)
+        return Image.fromarray((wide.astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode == "F":
+        raise Unreadable("pixels are fractions of unknown range")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")

@@ -1,0 +1,197 @@
+"""Archives of data sets: downloaded, going on where it stopped; checked; unpacked; put in place as a whole."""
+
+import contextlib
+import hashlib
+import http.client
+import io
+import os
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from hypersphere.errors import UserError
+from hypersphere.files import locked
+from hypersphere.progress import progress_bar, tell
+
+PAUSES = (0, 1, 2, 4, 8, 16)  # seconds before each try
+PATIENCE = 30  # seconds without a byte that end a try
+BLOCK = 1 << 20  # bytes read at most at once
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A .tar file of a host's, known by its hash, and what it unpacks to."""
+
+    name: str  # of the data set
+    url: str
+    md5: str
+    holds: str  # a path in it; the folder that it begins with is put in place
+
+    @property
+    def file(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def folder(self) -> str:
+        return self.holds.split("/", 1)[0]
+
+
+class NotDownloaded(UserError):
+    def __init__(self, archive: Archive, root: Path, reason: str) -> None:
+        super().__init__(
+            f"{archive.name} is not in {root} and could not be downloaded ({reason}): "
+            f"unpack {archive.url} so that {root / archive.holds} exists, or say with `root` where it is"
+        )
+
+
+class _Hopeless(Exception):
+    """A download that need not be tried again, and why."""
+
+
+def fetch_archive(archive: Archive, root: Path) -> None:
+    """Put the archive's folder into `root`: from the archive where that lies there, else from its host."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{archive.name}: cannot make the folder {root}: {error.strerror}") from None
+    given = root / archive.file
+    if not given.is_file():
+        _fetch_from_host(archive, root)
+    elif md5_of(given) == archive.md5:
+        _unpack(archive, given, root)
+    else:
+        raise UserError(f"{given} is damaged: remove it to have it downloaded anew")
+
+
+def _fetch_from_host(archive: Archive, root: Path) -> None:
+    part = root / f"{archive.file}.part"
+    with _own(part) as file:
+        try:
+            _download(archive, file)
+        except _Hopeless as reason:
+            raise NotDownloaded(archive, root, str(reason)) from None
+        _unpack(archive, part, root)
+        file.truncate(0)  # only now: had there been no room to unpack, the next call would begin with that
+
+
+@contextlib.contextmanager
+def _own(part: Path) -> Iterator[io.FileIO]:
+    """A file to add to, for this process alone; removed in the end if there is nothing in it."""
+    try:
+        file = open(part, "ab", buffering=0)  # noqa: SIM115
+    except OSError as error:
+        raise UserError(f"could not write {part}: {error.strerror}") from None
+    with file:
+        if not locked(file):
+            raise UserError(f"{part} is being downloaded by another process: let it end, or stop it first")
+        try:
+            yield file
+        finally:
+            if os.fstat(file.fileno()).st_size == 0:
+                with contextlib.suppress(OSError):  # some systems keep a file while it is open
+                    part.unlink()
+
+
+def _download(archive: Archive, file: io.FileIO) -> None:
+    """Add what the file lacks, in several tries; what is whole and yet wrong is thrown away."""
+    path, reason = Path(file.name), ""
+    if md5_of(path) == archive.md5:
+        return
+    for n, pause in enumerate(PAUSES):
+        time.sleep(pause)
+        try:
+            added = _receive(archive, file)
+        except (OSError, http.client.HTTPException) as error:
+            reason = first_line(error)
+            _check_hope(error, first=n == 0)
+            if isinstance(error, HTTPError) and error.code == 416:  # the file is longer than the host's
+                file.truncate(0)
+            continue
+        found = md5_of(path)
+        if found == archive.md5:
+            return
+        file.truncate(0)
+        reason = f"the md5 of what came is {found}, not {archive.md5}"
+        if not added:  # else what it was added to may have been wrong
+            raise _Hopeless(reason)
+    raise _Hopeless(reason)
+
+
+def _check_hope(error: Exception, first: bool) -> None:
+    """A host that cannot be found, or that refuses, is told at once; what broke off is tried again."""
+    if isinstance(error, HTTPError):
+        error.close()
+        passing = error.code >= 500 or error.code in (408, 416, 429)
+    else:
+        passing = not (first and isinstance(error, URLError))
+    if not passing:
+        raise _Hopeless(first_line(error))
+
+
+def _receive(archive: Archive, file: io.FileIO) -> bool:
+    """Write what the host sends until all is there; whether that was added to what the file held."""
+    have = file.seek(0, os.SEEK_END)
+    wanted = {"Range": f"bytes={have}-"} if have else {}
+    with urlopen(Request(archive.url, headers={"User-Agent": "hypersphere", **wanted}), timeout=PATIENCE) as response:
+        added = response.status == 206
+        if not added:  # the host sends all of it, whatever it was asked for
+            have = file.seek(0)
+            file.truncate()
+        total = have + int(response.headers.get("Content-Length") or 0)
+        with progress_bar(f"downloading {archive.file}", total, have, show=total > have) as bar:
+            while block := response.read1(BLOCK):
+                _write(file, block)
+                have += len(block)
+                bar.update(have)
+    if have < total:
+        raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
+    return added
+
+
+def _write(file: io.FileIO, block: bytes) -> None:
+    left = memoryview(block)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        told = f"could not write {file.name}: {error.strerror}"
+        raise UserError(f"{told}; what is there is kept, and gone on with the next time") from None
+
+
+def _unpack(archive: Archive, file: Path, root: Path) -> None:
+    tell(f"unpacking {file}")
+    try:
+        with tempfile.TemporaryDirectory(dir=root, prefix=".unpacking-") as scratch:
+            with tarfile.open(file) as tar:
+                tar.extractall(scratch, filter="data")
+            if not Path(scratch, archive.holds).exists():
+                raise UserError(f"{file} does not hold {archive.holds}")
+            put_in_place(Path(scratch, archive.folder), root)
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise UserError(f"could not unpack {file} in {root}: {first_line(error)}") from None
+
+
+def put_in_place(made: Path, root: Path) -> None:
+    """Move a folder out of a temporary one into `root`; what had its name there goes the other way."""
+    target = root / made.name
+    if target.exists():
+        target.rename(made.with_name(f"{made.name}.before"))
+    made.rename(target)
+
+
+def md5_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong, in few words."""
+    cause = error.reason if type(error) is URLError and isinstance(error.reason, Exception) else error
+    told = getattr(cause, "strerror", None) or str(cause).strip() or type(cause).__name__
+    return told.splitlines()[0]

@@ -1,0 +1,138 @@
+"""Image files below a folder: which there are, and what their folders say about them."""
+
+import contextlib
+import csv
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hypersphere.errors import UserError
+
+SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files, and their labels where they are known: numbers of `classes`."""
+
+    paths: tuple[Path, ...]
+    labels: Tensor | None = None  # N, int64
+    classes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: Tensor) -> "Listing":
+        labels = None if self.labels is None else self.labels[index]
+        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), labels=labels)
+
+
+def find_images(folder: Path) -> tuple[Path, ...]:
+    """All image files below, through links, each folder once; in the order of their names."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder")
+    return tuple(sorted(_walk(folder), key=os.fsencode))
+
+
+def some_images(folder: Path) -> tuple[Path, ...]:
+    """The same, where there is one at least."""
+    paths = find_images(folder)
+    if not paths:
+        raise UserError(f"there is no image below {folder} (of the kinds {', '.join(sorted(SUFFIXES))})")
+    return paths
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    seen: set[tuple[int, int]] = set()  # folders, so that a link to one above ends
+    for here, below, files in os.walk(folder, followlinks=True):
+        about = os.stat(here)
+        if (about.st_dev, about.st_ino) in seen:
+            below.clear()
+            continue
+        seen.add((about.st_dev, about.st_ino))
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        yield from (Path(here, name) for name in files if _is_image(name))
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+
+
+def list_folder(folder: Path) -> Listing:
+    """With labels where every image lies in one of several folders, which are then its classes."""
+    paths = some_images(folder)
+    owners = [path.relative_to(folder).parts[0] if path.parent != folder else None for path in paths]
+    classes = tuple(sorted({owner for owner in owners if owner is not None}, key=os.fsencode))
+    if None in owners or len(classes) < 2:
+        return Listing(paths)
+    number = {name: n for n, name in enumerate(classes)}
+    return Listing(paths, torch.tensor([number[owner] for owner in owners if owner is not None]), classes)
+
+
+def shown(path: Path) -> str:
+    """A path as it can be printed, whatever bytes it is made of."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+class Survey(NamedTuple):
+    """What a folder holds, by a look at some of its files."""
+
+    images: int
+    kinds: dict[str, int]  # how many files by suffix
+    sides: tuple[int, int, int]  # least, median and greatest length of a shorter side, in pixels
+    unreadable: int  # of those looked at
+    looked_at: int
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
+        low, median, high = self.sides
+        broken = f"; {self.unreadable} of {self.looked_at} looked at are broken" if self.unreadable else ""
+        return f"{self.images:,} images ({kinds}), {low} to {high} pixels a side, {median} the median{broken}"
+
+
+def survey(files: Listing, looked_at: int = 200) -> Survey:
+    """Sizes are read from the heads of files spread evenly over the list."""
+    from PIL import Image
+
+    some = (
+        [files.paths[len(files) * n // looked_at] for n in range(looked_at)] if len(files) > looked_at else files.paths
+    )
+    sides = []
+    for path in some:
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path) as image:
+                sides.append(min(image.size))
+    if not sides:
+        raise UserError(f"none of {len(some)} files looked at is an image, such as {shown(some[0])}")
+    kinds = Counter(path.suffix.lower().removeprefix(".") for path in files.paths)
+    sides.sort()
+    spread = (sides[0], sides[len(sides) // 2], sides[-1])
+    return Survey(len(files), dict(kinds.most_common()), spread, len(some) - len(sides), len(some))
+
+
+def labels_from(table: Path, files: Listing, folder: Path) -> Listing:
+    """The labels in a CSV file with columns path (below the folder, or whole) and label; −1 where it names none."""
+    try:
+        with open(table, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"`labels` {table} cannot be read ({error})") from None
+    if not rows or not {"path", "label"} <= rows[0].keys():
+        raise UserError(f"`labels` {table} must have the columns path and label in its first line")
+    named = {str(folder / row["path"]): row["label"] for row in rows if row["path"] and row["label"]}
+    classes = tuple(sorted(set(named.values())))
+    number = {name: n for n, name in enumerate(classes)}
+    labels = torch.tensor([number.get(named.get(str(path), ""), -1) for path in files.paths])
+    if not (labels >= 0).any():
+        raise UserError(f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}")
+    return replace(files, labels=labels, classes=classes)

@@ -1,0 +1,130 @@
+"""Image files decoded by worker processes, batch after batch, in the order asked for."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from hypersphere.data.decode import Unreadable, read_image
+from hypersphere.errors import UserError
+
+Make = Callable[[Any, Any], np.ndarray]  # a PIL image, and what was asked of it → bytes
+
+
+class Wanted(NamedTuple):
+    sample: int  # number of the file
+    how: Any  # handed to `make`
+
+
+class Decoded(NamedTuple):
+    pixels: Tensor  # B × …, uint8
+    sample: Tensor
+
+
+class Paths:
+    """Names of files as one block of bytes: worker processes share it, where a list would be copied bit by bit."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        names = [os.fsencode(path) for path in paths]
+        self._bytes = np.frombuffer(b"".join(names), np.uint8)
+        self._ends = np.cumsum([0, *map(len, names)])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: int) -> Path:
+        start, end = self._ends[number : number + 2]
+        return Path(os.fsdecode(self._bytes[start:end].tobytes()))
+
+
+class _Files(Dataset[tuple[np.ndarray | None, str]]):
+    def __init__(self, paths: Paths, make: Make, side: int | None) -> None:
+        self.paths, self.make, self.side = paths, make, side
+
+    def __getitem__(self, wanted: Wanted) -> tuple[np.ndarray | None, str]:
+        """Bytes; or nothing, and why."""
+        try:
+            return self.make(read_image(self.paths[wanted.sample], self.side), wanted.how), ""
+        except Unreadable as reason:
+            return None, str(reason)
+        except Exception as error:
+            return None, f"{type(error).__name__}: {error}"
+
+
+class _Asked:
+    """What the loader hands to its workers, and remembers, to be matched with what comes back."""
+
+    batches: Iterable[list[Wanted]] = ()
+
+    def __iter__(self) -> Iterator[list[Wanted]]:
+        self.given: deque[list[Wanted]] = deque()
+        for batch in self.batches:
+            self.given.append(batch)
+            yield batch
+
+
+class Stream:
+    """`batches` in, decoded batches out, in order. A file that cannot be read is replaced by another of its batch, and
+    noted in `unreadable`; without `fill` it is left out, and a batch of such files alone is not handed out."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        make: Make,
+        *,
+        side: int | None,
+        workers: int,
+        pin: bool = False,
+        fill: bool = True,
+    ) -> None:
+        self.paths, self.unreadable, self.fill = Paths(paths), dict[Path, str](), fill
+        self._asked = _Asked()
+        options: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 3} if workers else {}
+        files = _Files(self.paths, make, side)
+        self._loader = DataLoader(
+            files,
+            batch_sampler=self._asked,
+            num_workers=workers,
+            collate_fn=partial(_collate, fill=fill),
+            pin_memory=pin,
+            **options,
+        )
+
+    def __call__(self, batches: Iterable[list[Wanted]]) -> Iterator[Decoded]:
+        """`batches` are taken as the workers get to them."""
+        self._asked.batches = batches
+        for pixels, reasons in self._loader:
+            batch = self._asked.given.popleft()
+            for place, reason in reasons.items():
+                self.unreadable[self.paths[batch[place].sample]] = reason
+            if not self.fill:
+                batch = [wanted for place, wanted in enumerate(batch) if place not in reasons]
+            if not batch:
+                continue
+            if pixels is None:
+                path, reason = next(reversed(self.unreadable.items()))
+                raise UserError(f"none of {len(batch)} images could be read, such as {path} ({reason})")
+            yield Decoded(pixels, torch.tensor([wanted.sample for wanted in batch]))
+
+
+def _collate(items: list[tuple[np.ndarray | None, str]], fill: bool) -> tuple[Tensor | None, dict[int, str]]:
+    """One block of bytes, holes filled with the neighbour's, or left out; and which were holes, and why."""
+    reasons = {place: reason for place, (_, reason) in enumerate(items) if reason}
+    good = [place for place, (pixels, _) in enumerate(items) if pixels is not None]
+    if not good:
+        return None, reasons
+    filled = [place if place not in reasons else good[place % len(good)] for place in range(len(items))]
+    chosen = [items[place][0] for place in (filled if fill else good)]
+    return torch.from_numpy(np.stack(chosen)), reasons  # type: ignore[arg-type]
+
+
+def default_workers(on_gpu: bool) -> int:
+    """As many as there are cores for this process, where the networks do not need them."""
+    return min(32, len(os.sched_getaffinity(0))) if on_gpu else 0

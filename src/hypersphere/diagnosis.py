@@ -1,0 +1,119 @@
+"""Is this representation any good? Of a run, a checkpoint, a model by name, embeddings in a file or in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hypersphere.diagnostics import (
+    Embeddings,
+    Finding,
+    aligned,
+    block_outputs,
+    even_energy,
+    findings_of,
+    gather,
+    of_array,
+    read_embeddings,
+)
+from hypersphere.errors import UserError
+from hypersphere.evaluate.features import frozen
+from hypersphere.regularize import EnergyRegularizer, neurons
+from hypersphere.run import Run
+from hypersphere.sphere import effective_rank, hyperspherical_energy
+from hypersphere.subject import Subject, Wishes, subject_of
+
+EMBEDDINGS = (".npy", ".npz", ".parquet")
+
+
+class Layer(NamedTuple):
+    """The mean pair energy (a2) of a layer's neurons or of a block's outputs, and that of an even spread."""
+
+    name: str
+    energy: float
+    even: float
+    rank: float | None = None  # effective, of a block's outputs
+
+    @property
+    def times(self) -> float:
+        return self.energy / self.even
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    of: str  # what was looked at
+    findings: list[Finding]
+    blocks: list[Layer] = field(default_factory=list)
+    weights: list[Layer] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        bad, weak = ([f.name for f in self.findings if f.health == health] for health in ("bad", "weak"))
+        if bad:
+            return f"not healthy: see {', '.join(bad)}"
+        return f"no collapse, but weak: see {', '.join(weak)}" if weak else "healthy"
+
+    def to_json(self) -> dict[str, Any]:
+        findings = {finding.name: finding.to_json() for finding in self.findings}
+        layers = {name: [layer._asdict() for layer in getattr(self, name)] for name in ("blocks", "weights")}
+        return {"of": self.of, "verdict": self.verdict, "findings": findings, **layers}
+
+
+def diagnose(target: str | Path | Run | nn.Module | Tensor | np.ndarray, **wishes: Any) -> Diagnosis:
+    """Look at embeddings N × D (an array, a tensor, a .npy, .npz or .parquet file), a run or its folder, a checkpoint
+    of the `encoder` named, a network, or a model of torchvision or timm by name.
+
+    An encoder is shown `images` held-out images of `data`: by default 2,000 of the run's, or else 256 of the digits
+    that come with scikit-learn, enlarged to the model's input. `pretrained` takes a library's weights along.
+    """
+    if isinstance(target, Tensor | np.ndarray):
+        return _of_points(of_array(target.detach().cpu().float().numpy() if isinstance(target, Tensor) else target))
+    if isinstance(target, str | Path) and Path(target).suffix in EMBEDDINGS:
+        if not Path(target).is_file():
+            raise UserError(f"there is no file {target}")
+        return _of_points(read_embeddings(Path(target)))
+    return _of_encoder(subject_of(target, Wishes(**wishes)))
+
+
+def _of_points(points: Embeddings) -> Diagnosis:
+    cloud = gather(points)
+    groups = cloud.groups
+    pairs = f", pairs within {len(groups)} groups of {len(groups[0]):,}" if len(groups) > 1 else ""
+    sampled = f", of which {len(cloud.sample):,} were sampled" if cloud.sampled else ""
+    return Diagnosis(f"{points.name}: {cloud.rows:,} × {cloud.dimensions}{sampled}{pairs}", findings_of(cloud))
+
+
+def _of_encoder(shown: Subject) -> Diagnosis:
+    outputs: dict[str, list[Tensor]] = {}
+    pairs: list[tuple[Tensor, Tensor]] = []
+    with frozen(shown.encoder):
+        for middle, one, other in shown.views():
+            for name, x in block_outputs(shown.encoder, middle).items():
+                outputs.setdefault(name, []).append(x.cpu())
+            pairs.append((shown.encoder(one).float().cpu(), shown.encoder(other).float().cpu()))
+        blocks = {name: torch.cat(parts) for name, parts in outputs.items()}
+        weights = [layer for name, part in shown.parts.items() for layer in _weights(name, part)]
+    cloud = gather(of_array(blocks["output"].numpy(), shown.title))
+    one, other = (torch.cat(side) for side in zip(*pairs, strict=True))
+    of = f"{shown.title}; features of {cloud.dimensions} dimensions"
+    return Diagnosis(of, [aligned(one, other), *findings_of(cloud)], [_block(*b) for b in blocks.items()], weights)
+
+
+def _block(name: str, x: Tensor) -> Layer:
+    energy = float(hyperspherical_energy(x, 2, "geodesic"))
+    return Layer(name, energy, even_energy(x.shape[1]), float(effective_rank(x)))
+
+
+def _weights(name: str, part: nn.Module) -> Iterator[Layer]:
+    try:
+        energies = EnergyRegularizer(part, metric="geodesic")
+    except ValueError:  # it has no layer of two neurons or more
+        return
+    modules = dict(part.named_modules())
+    for layer, energy in energies.per_layer().items():
+        where = f"{name}.{layer}" if layer else name
+        yield Layer(where, float(energy), even_energy(neurons(modules[layer]).shape[2]))

@@ -1,0 +1,34 @@
+"""What a representation looks like from inside: points on the sphere, energies by layer, densities on the circle."""
+
+from hypersphere.diagnostics.circle import angle_counts, plane_density, von_mises_density
+from hypersphere.diagnostics.cloud import Cloud, Measured, gather
+from hypersphere.diagnostics.collapse import CollapseAlarm, SpreadMonitor, spread
+from hypersphere.diagnostics.embeddings import Embeddings, of_array, read_embeddings
+from hypersphere.diagnostics.even import even_energy, even_uniformity
+from hypersphere.diagnostics.findings import Finding, aligned, findings_of, on_the_circle, rank_me
+from hypersphere.diagnostics.layers import EnergyMonitor, block_outputs, blocks_of
+
+__all__ = [
+    "Cloud",
+    "CollapseAlarm",
+    "Embeddings",
+    "EnergyMonitor",
+    "Finding",
+    "Measured",
+    "SpreadMonitor",
+    "aligned",
+    "angle_counts",
+    "block_outputs",
+    "blocks_of",
+    "even_energy",
+    "even_uniformity",
+    "findings_of",
+    "gather",
+    "of_array",
+    "on_the_circle",
+    "plane_density",
+    "rank_me",
+    "read_embeddings",
+    "spread",
+    "von_mises_density",
+]

@@ -1,0 +1,107 @@
+"""Many points in one pass: what holds of all of them, and a sample for what needs pairs."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hypersphere.diagnostics.embeddings import Embeddings
+from hypersphere.draws import SAMPLE, permutation
+from hypersphere.errors import UserError
+from hypersphere.sphere import unit
+
+ALL_PAIRS = 4096  # points of which every pair is looked at
+GROUPS, GROUP = 8, 2048  # of more points: pairs within groups of a sample
+
+
+class Measured(NamedTuple):
+    """A number, and the half-width of its 95 % interval where it comes from a sample."""
+
+    value: float
+    half_width: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" if self.half_width is None else f"{self.value:.4g} ± {self.half_width:.2g}"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points of which `sample` (in random order) is kept; `mean` and `std` are of the unit vectors of all."""
+
+    rows: int
+    sample: Tensor
+    mean: Tensor
+    std: Tensor
+    zeros: int  # rows without a direction
+    lengths: tuple[float, float]  # of the rows: mean and standard deviation
+
+    @property
+    def dimensions(self) -> int:
+        return self.sample.shape[1]
+
+    @property
+    def sampled(self) -> bool:
+        return self.rows > len(self.sample)
+
+    @property
+    def groups(self) -> list[Tensor]:
+        """Whose pairs are looked at."""
+        return [self.sample] if len(self.sample) <= ALL_PAIRS else list(self.sample.chunk(GROUPS))
+
+    def measure(self, of_pairs: Callable[[Tensor], Tensor]) -> Measured:
+        """A mean over pairs: of all, or the mean over the groups with its t-interval."""
+        found = torch.stack([of_pairs(group).double() for group in self.groups])
+        if len(found) == 1:
+            return Measured(float(found[0]))
+        from scipy.stats import t
+
+        spread = float(found.std()) / math.sqrt(len(found))
+        return Measured(float(found.mean()), float(t.ppf(0.975, len(found) - 1)) * spread)
+
+
+def gather(points: Embeddings, seed: int = 0) -> Cloud:
+    """Reads all rows once. A row that holds no finite number is an error, said with its place."""
+    kept = _chosen(points.rows, seed)
+    total, squares = torch.zeros(2, points.dimensions, dtype=torch.float64)
+    lengths, zeros, parts, first = torch.zeros(2, dtype=torch.float64), 0, [], 0
+    for rows in _tensors(points):
+        _check_finite(rows, first, points.name)
+        directions, size = unit(rows).double(), torch.linalg.vector_norm(rows.double(), dim=1)
+        total += directions.sum(0)
+        squares += directions.square().sum(0)
+        lengths += torch.stack([size.sum(), size.square().sum()])
+        zeros += int((size == 0).sum())
+        parts.append(rows[kept[(kept >= first) & (kept < first + len(rows))] - first])
+        first += len(rows)
+    mean, (length, square) = total / first, (lengths / first).tolist()
+    std = (squares / first - mean**2).clamp(min=0).sqrt()
+    sample = torch.cat(parts)
+    sample = sample[permutation(len(sample), seed=seed, stream=SAMPLE)]
+    return Cloud(first, sample, mean, std, zeros, (length, math.sqrt(max(0.0, square - length**2))))
+
+
+def _chosen(rows: int, seed: int) -> Tensor:
+    """Which rows are kept, in order."""
+    wanted = GROUPS * GROUP
+    if rows <= wanted:
+        return torch.arange(rows)
+    return permutation(rows, seed=seed, stream=SAMPLE)[:wanted].sort().values
+
+
+def _tensors(points: Embeddings) -> Iterator[Tensor]:
+    import numpy as np
+
+    for piece in points.pieces():
+        wide = piece if piece.dtype == np.float64 else piece.astype(np.float32)
+        yield torch.from_numpy(np.ascontiguousarray(wide)).float()
+
+
+def _check_finite(rows: Tensor, first: int, name: str) -> None:
+    bad = (~torch.isfinite(rows)).any(dim=1).nonzero()
+    if len(bad):
+        raise UserError(
+            f"{name}: row {first + int(bad[0])} holds NaN or infinity (counted from 0); leave such rows out"
+        )

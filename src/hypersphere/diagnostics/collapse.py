@@ -1,0 +1,57 @@
+"""Collapse, seen while it happens: how features vary, and an alarm."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from hypersphere.errors import Collapsed
+from hypersphere.evaluate.features import encode, frozen
+from hypersphere.progress import tell
+from hypersphere.sphere import alignment, effective_rank, unit
+
+VARIES, RANK = 0.05, 1.5  # below either, features count as collapsed
+HELPS = "a smaller `lr`, a longer `warmup`, a `tau` nearer to 1, `norm` batch, or an `energy` on the encoder"
+
+
+def spread(x: Tensor) -> Tensor:
+    """√D times the mean standard deviation of a coordinate of x̂: 1 of an even spread, 0 where all points are one."""
+    return unit(x).std(dim=0).mean() * math.sqrt(x.shape[1])
+
+
+class SpreadMonitor:
+    """During training: of two views of fixed images, alignment, effective rank and spread."""
+
+    def __init__(self, every: int, views: tuple[Tensor, Tensor], precision: torch.dtype) -> None:
+        self.every, self.views, self.precision = every, views, precision
+
+    def __call__(self, encoder: nn.Module) -> dict[str, float]:
+        with frozen(encoder):
+            one, other = (encode(encoder, view, self.precision) for view in self.views)
+            found = {"alignment": alignment(one, other), "effective_rank": effective_rank(one), "spread": spread(one)}
+        return {name: float(value) for name, value in found.items()}
+
+
+class CollapseAlarm:
+    """Told what the monitors saw: warns once, or stops the run, when features are collapsed twice in a row.
+
+    Encoders begin nearly collapsed, so the first tenth of a run is not looked at.
+    """
+
+    def __init__(self, epochs: int, stop: bool) -> None:
+        self.first, self.stop, self.before, self.told = math.ceil(epochs / 10), stop, False, False
+
+    def __call__(self, epoch: int, seen: Mapping[str, float]) -> None:
+        if epoch <= self.first or "spread" not in seen:
+            return
+        collapsed = seen["spread"] < VARIES or seen["effective_rank"] < RANK
+        alarm, self.before, self.told = collapsed and self.before, collapsed, self.told and collapsed
+        if not alarm or self.told:
+            return
+        self.told = True
+        numbers = f"spread {seen['spread']:.2g} (1 is even, 0 one point), effective rank {seen['effective_rank']:.1f}"
+        message = f"the features have collapsed by epoch {epoch}: {numbers}. What usually helps: {HELPS}"
+        if self.stop:
+            raise Collapsed(message)
+        tell(message.replace("`", ""))

@@ -1,0 +1,152 @@
+"""What is seen of points on the sphere: each a number, what to compare it with, and a sentence."""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hypersphere.diagnostics.circle import angle_counts, bin_angles, von_mises_density
+from hypersphere.diagnostics.cloud import Cloud, Measured
+from hypersphere.diagnostics.even import even_energy, even_uniformity
+from hypersphere.sphere import alignment, effective_rank, hyperspherical_energy, uniformity, unit
+
+Health = Literal["good", "weak", "bad", ""]  # "": no judgement
+BARS = "▁▂▃▄▅▆▇█"
+
+
+class Finding(NamedTuple):
+    name: str
+    measured: Measured
+    against: str  # what it is compared with, in words
+    sentence: str
+    health: Health = ""
+
+    def to_json(self) -> dict[str, object]:
+        number = {"value": self.measured.value, "half_width": self.measured.half_width}
+        return {**number, "against": self.against, "sentence": self.sentence, "health": self.health}
+
+
+def findings_of(cloud: Cloud) -> list[Finding]:
+    return [
+        *_rows(cloud),
+        _uniformity(cloud),
+        _energy(cloud),
+        _rank(cloud),
+        _rank_me(cloud),
+        _spread(cloud),
+        _circle(cloud),
+    ]
+
+
+def aligned(one: Tensor, other: Tensor) -> Finding:
+    """Of two views of the same images (eq:align), beside views of different images."""
+    found, unrelated = float(alignment(one, other)), float(alignment(one, other.roll(1, 0)))
+    share = found / unrelated if unrelated else 1.0
+    sentence = f"views of an image are {100 * share:.0f} % as far apart as those of different images"
+    health: Health = "good" if share < 0.5 else "weak" if share < 0.9 else "bad"
+    return Finding("alignment", Measured(found), f"0 alike, {unrelated:.3g} unrelated", sentence, health)
+
+
+def _rows(cloud: Cloud) -> list[Finding]:
+    found = []
+    if cloud.zeros:
+        sentence = "rows of zeros have no direction: leave them out"
+        found.append(Finding("zero rows", Measured(cloud.zeros), f"of {cloud.rows:,}", sentence, "bad"))
+    same = len(cloud.sample) - len(torch.unique(cloud.sample, dim=0))
+    if same:
+        share = same / len(cloud.sample)
+        sentence = "of the rows are copies of another: duplicate inputs, or features that collapsed"
+        health: Health = "bad" if share > 0.5 else "weak"
+        found.append(Finding("copies", Measured(100 * share), "0 %", f"{100 * share:.1f} % {sentence}", health))
+    return found
+
+
+def _uniformity(cloud: Cloud) -> Finding:
+    """A collapsed cloud has 0, an even one the least."""
+    measured, even = cloud.measure(uniformity), even_uniformity(cloud.dimensions)
+    share = measured.value / even
+    if share < 0.05:
+        sentence, health = "collapsed: all features point the same way", "bad"
+    elif share < 0.25:
+        sentence, health = "crowded: features keep to a small part of the sphere", "weak"
+    else:
+        sentence, health = (
+            f"spread over the sphere: {100 * share:.0f} % of the way from one point to an even spread",
+            "good",
+        )
+    return Finding("uniformity (G2)", measured, f"{even:.3f} even, 0 collapsed", sentence, health)  # type: ignore[arg-type]
+
+
+def _energy(cloud: Cloud) -> Finding:
+    measured = cloud.measure(lambda x: hyperspherical_energy(x, 2, "geodesic"))
+    even = even_energy(cloud.dimensions)
+    if math.isinf(even):
+        return Finding(
+            "energy (a2)", measured, "no finite one", "of so few dimensions an even spread has no finite energy"
+        )
+    times = measured.value / even
+    sentence = f"{times:.3g} times that of an even spread"
+    if times > 100:
+        return Finding("energy (a2)", measured, f"{even:.4f} even", f"{sentence}: many features nearly coincide", "bad")
+    return Finding("energy (a2)", measured, f"{even:.4f} even", sentence, "good" if times < 10 else "weak")
+
+
+def _rank(cloud: Cloud) -> Finding:
+    rank = float(effective_rank(cloud.sample))
+    return _of_dimensions("effective rank", rank, cloud)
+
+
+def _of_dimensions(name: str, rank: float, cloud: Cloud) -> Finding:
+    most = min(len(cloud.sample), cloud.dimensions)
+    share = rank / most
+    if rank < 1.5 + 0.01 * most:
+        sentence, health = "dimensional collapse: nearly all lies in a few directions", "bad"
+    elif share < 0.15:
+        sentence, health = f"narrow: {100 * share:.0f} % of what {most} dimensions could hold", "weak"
+    else:
+        sentence, health = f"{100 * share:.0f} % of what {most} dimensions could hold", "good"
+    return Finding(name, Measured(rank), f"1 … {most}", sentence, health)  # type: ignore[arg-type]
+
+
+def rank_me(x: Tensor) -> Tensor:
+    """exp of the entropy of the singular values of x as it is, neither centred nor normalized (Garrido et al. 2023)."""
+    singular = torch.linalg.svdvals(x.double())
+    share = singular / singular.sum().clamp(min=torch.finfo(torch.float64).tiny) + 1e-7
+    return torch.exp(-(share * share.log()).sum())
+
+
+def _rank_me(cloud: Cloud) -> Finding:
+    return _of_dimensions("RankMe", float(rank_me(cloud.sample)), cloud)
+
+
+def _spread(cloud: Cloud) -> Finding:
+    """√D times the standard deviation of a coordinate of the unit vectors: 1 of an even spread."""
+    spread = cloud.std * math.sqrt(cloud.dimensions)
+    dead, mean = int((spread < 0.01).sum()), float(spread.mean())
+    told = f"; {dead} of {cloud.dimensions} dimensions are constant" if dead else ""
+    if mean < 0.1:
+        return Finding(
+            "spread by dimension", Measured(mean), "1 even, 0 collapsed", f"features hardly vary{told}", "bad"
+        )
+    health: Health = "good" if mean >= 0.3 and dead < cloud.dimensions / 10 else "weak"
+    return Finding("spread by dimension", Measured(mean), "1 even, 0 collapsed", f"least {float(spread.min()):.2g}, "
+                   f"most {float(spread.max()):.2g}{told}", health)  # fmt: skip
+
+
+def on_the_circle(x: Tensor) -> Tensor:
+    """Points of more dimensions as seen along their two principal directions, not centred."""
+    points = unit(x)
+    if x.shape[1] == 2:
+        return points
+    directions = torch.linalg.eigh(points.double().T @ points.double()).eigenvectors
+    return points @ directions[:, -2:].flip(1).to(points.dtype)
+
+
+def _circle(cloud: Cloud) -> Finding:
+    at = bin_angles()[::30]  # 24 sectors
+    density = von_mises_density(angle_counts(on_the_circle(cloud.sample)), at) * 2 * math.pi
+    peak = float(density.max())
+    bars = "".join(BARS[min(7, int(8 * share))] for share in (density / density.max()).tolist())
+    where = "" if cloud.dimensions == 2 else ", seen along two principal directions"
+    return Finding("density on the circle", Measured(peak), "1 even", f"{bars} from −180° to 180°{where}")

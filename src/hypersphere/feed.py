@@ -1,0 +1,48 @@
+"""Where the training loop's batches come from: images in memory, or files decoded as they are needed."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from hypersphere.data import Images
+from hypersphere.data.folder import Listing
+from hypersphere.data.stream import Stream, Wanted
+from hypersphere.methods import Batch
+from hypersphere.views import Recipe, Views
+from hypersphere.views.crops import crop_numbers, crops, finished, smallest_side
+
+
+class FromMemory:
+    """Views made on the device where the images lie, when asked for."""
+
+    def __init__(self, images: Images, views: Views, dtype: torch.dtype) -> None:
+        self.images, self.views, self.dtype = images, views, dtype
+
+    def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]:
+        for sample in samples:
+            views = self.views.training(self.images.pixels, sample, epoch, self.dtype)
+            yield Batch(views, sample, self.images.labels[sample])
+
+
+class FromFiles:
+    """Each image decoded once by a worker, which crops all views of it; the rest is done on the device."""
+
+    def __init__(
+        self, files: Listing, recipe: Recipe, seed: int, device: torch.device, dtype: torch.dtype, workers: int
+    ) -> None:
+        self.files, self.recipe, self.seed, self.device, self.dtype = files, recipe, seed, device, dtype
+        make, side = partial(crops, recipe=recipe), smallest_side(recipe)
+        self.stream = Stream(files.paths, make, side=side, workers=workers, pin=device.type == "cuda")
+
+    def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]:
+        for decoded in self.stream(self._asked(sample.cpu(), epoch) for sample in samples):
+            pixels, sample = (x.to(self.device, non_blocking=True) for x in decoded)
+            views = finished(pixels, sample, self.recipe, self.seed, epoch, self.dtype)
+            labels = None if self.files.labels is None else self.files.labels.to(self.device)[sample]
+            yield Batch(views, sample, labels)
+
+    def _asked(self, sample: Tensor, epoch: int) -> list[Wanted]:
+        numbers = crop_numbers(self.recipe, sample, self.seed, epoch)
+        return [Wanted(number, how) for number, how in zip(sample.tolist(), numbers, strict=True)]

@@ -1,0 +1,71 @@
+"""Weights of an encoder from a file of unknown origin: read without running any code in it."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hypersphere.errors import UserError
+
+# where others keep the weights, and what they put in front of an encoder's names
+_INSIDE = ("state_dict", "model", "model_state_dict", "method", "encoder")
+_PREFIXES = ("module.", "model.", "encoder.", "backbone.", "online_encoder.", "encoder_q.", "base_encoder.")
+
+
+def load_weights(encoder: nn.Module, path: Path) -> None:
+    """Into the encoder, whatever stands in front of the names; what classifies may be missing or too much."""
+    found = _fitting(read_weights(path), encoder)
+    ours = encoder.state_dict()
+    needed = [name for name in ours if not name.endswith("num_batches_tracked")]
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise UserError(f"{path} is of another architecture: {len(missing)} of {len(needed)} tensors are not there, "
+                        f"such as {missing[0]}")  # fmt: skip
+    for name in needed:
+        if found[name].shape != ours[name].shape:
+            shapes = f"{tuple(found[name].shape)} there, {tuple(ours[name].shape)} here"
+            raise UserError(f"{path} is of another architecture: {name} is {shapes}")
+    encoder.load_state_dict({name: found[name] for name in ours if name in found}, strict=False)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise UserError(f"{path} cannot be read as .safetensors ({error})") from None
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:
+        raise UserError(
+            f"{path} is damaged, or holds more than tensors, and is not unpickled since that could run code in it: "
+            "save its state_dict, or as .safetensors"
+        ) from None
+    return _tensors(saved, path)
+
+
+def _tensors(saved: Any, path: Path) -> dict[str, Tensor]:
+    """Those of the innermost of the known places."""
+    while isinstance(saved, dict) and (inside := [n for n in _INSIDE if isinstance(saved.get(n), dict)]):
+        saved = saved[inside[0]]
+    if isinstance(saved, dict) and (found := {name: x for name, x in saved.items() if isinstance(x, Tensor)}):
+        return found
+    raise UserError(f"{path} holds no weights by name")
+
+
+def _fitting(found: dict[str, Tensor], encoder: nn.Module) -> dict[str, Tensor]:
+    """With the prefix taken off that makes most names those of the encoder."""
+    ours = encoder.state_dict().keys()
+    prefixes = {""}
+    for name in found:
+        for one in _PREFIXES:
+            if name.startswith(one):
+                prefixes |= {one, *(one + two for two in _PREFIXES if name.startswith(one + two))}
+    stripped = [{n.removeprefix(p): x for n, x in found.items() if n.startswith(p)} for p in sorted(prefixes)]
+    return max(stripped, key=lambda names: len(names.keys() & ours))

@@ -1,0 +1,73 @@
+"""Models of torchvision and timm as encoders: without the layer that classifies."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from hypersphere.errors import UserError, similar
+
+
+def build_model(name: str, channels: int = 3, pretrained: bool = False) -> nn.Module:
+    """`torchvision/NAME` or `timm/NAME`; its `num_features` are the outputs, its `input_size` the pixels of a side."""
+    library, _, model = name.partition("/")
+    if library == "timm":
+        return _timm(model, channels, pretrained)
+    if channels != 3:
+        raise UserError(f"{name} takes images of three channels, not {channels}")
+    return _torchvision(model, pretrained)
+
+
+def model_name(name: str) -> str | None:
+    """The whole name of a model of one of the libraries, given with or without the library's; None: no such model."""
+    library, _, rest = name.partition("/")
+    if library in ("torchvision", "timm") and rest:
+        return name
+    return f"torchvision/{name}" if name in _torchvision_names() else None
+
+
+def _torchvision_names() -> list[str]:
+    from torchvision import models
+
+    return models.list_models(module=models)
+
+
+def _torchvision(name: str, pretrained: bool) -> nn.Module:
+    from torchvision import models
+
+    names = _torchvision_names()
+    if name not in names:
+        raise UserError(f"torchvision has no model {name!r}{similar(name, names)}")
+    model = _made(f"torchvision/{name}", lambda: models.get_model(name, weights="DEFAULT" if pretrained else None))
+    linear = [(where, layer) for where, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise UserError(f"torchvision/{name} ends in no linear layer: its features are not known")
+    where, last = linear[-1]
+    model.set_submodule(where, nn.Identity())
+    model.num_features = last.in_features
+    model.input_size = models.get_model_weights(name).DEFAULT.transforms().crop_size[0]
+    return model
+
+
+def _timm(name: str, channels: int, pretrained: bool) -> nn.Module:
+    try:
+        import timm
+    except ImportError:
+        raise UserError(f"timm/{name} needs timm: pip install 'hypersphere[timm]'") from None
+    if not timm.is_model(name.partition(".")[0]):
+        raise UserError(f"timm has no model {name!r}{similar(name, timm.list_models())}")
+    model = _made(
+        f"timm/{name}",
+        lambda: timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels),
+    )
+    model.input_size = model.pretrained_cfg["input_size"][-1]
+    return model
+
+
+def _made(name: str, make: Callable[[], Any]) -> Any:
+    """The model; where its weights cannot be fetched, that in one line."""
+    try:
+        return make()
+    except (OSError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0][:120]
+        raise UserError(f"the weights of {name} could not be fetched ({reason})") from None

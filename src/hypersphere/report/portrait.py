@@ -1,0 +1,177 @@
+"""What a run's folder has to show: its numbers, and what its encoder makes of some held-out images."""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hypersphere.build import plan_of
+from hypersphere.config import Config
+from hypersphere.data import Images
+from hypersphere.errors import UserError
+from hypersphere.run import learnt_files, load_config, load_run
+from hypersphere.sets import images_of
+from hypersphere.sphere import unit
+from hypersphere.train import read_metrics
+
+SAMPLE = 1000  # images: enough for a map, few enough to be sent along
+CURVE = 400  # points of a line: as many as can be seen
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some of the images that runs on a data set hold out."""
+
+    images: Images
+    learnt: int  # images in memory that such a run learns from
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How an encoder sees the sample."""
+
+    sample: Sample
+    features: Tensor  # N × D, unit
+    step: int
+
+
+@dataclass(frozen=True)
+class Portrait:
+    path: Path
+    config: Config
+    written_by: dict[str, Any]  # versions and device, as run.json has them
+    metrics: list[dict[str, Any]]
+    evaluation: dict[str, Any]
+    epoch_steps: int | None  # updates that make an epoch
+    seen: Seen | None
+    missing: tuple[str, ...] = ()  # in words
+    label: str = ""  # tells it from the others of a page
+
+    @property
+    def step(self) -> int:
+        """The last one heard of: a run that goes on writes metrics more often than checkpoints."""
+        return max([line["step"] for line in self.metrics] + ([self.seen.step] if self.seen else [0]))
+
+    @property
+    def names(self) -> list[str]:
+        """Of all that was measured on the way."""
+        return list(dict.fromkeys(name for line in self.metrics for name in line))
+
+    def curve(self, name: str) -> list[tuple[float, float]]:
+        """(epoch, value) of what was measured on the way; thinned out if it is more than can be seen."""
+        if self.epoch_steps is None:
+            return []
+        found = [(line["step"] / self.epoch_steps, line[name]) for line in self.metrics if _is_number(line.get(name))]
+        every = math.ceil(len(found) / CURVE) or 1
+        return found[::-every][::-1]  # the last one stays
+
+    def last(self, name: str) -> float | None:
+        return next((line[name] for line in reversed(self.metrics) if _is_number(line.get(name))), None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def portray(path: Path, device: str, root: Path | None) -> Portrait:
+    """Everything that is there; what is not is said in `missing`."""
+    config = load_config(path)
+    metrics = read_metrics(path / "metrics.jsonl")
+    sample, obstacle = _sample_or_why_not(config, root)
+    seen, why_unseen = (None, obstacle) if sample is None else _seen_or_why_not(path, sample, device)
+    run = Portrait(
+        path,
+        config,
+        written_by={name: value for name, value in _json(path / "run.json").items() if name != "config"},
+        metrics=metrics,
+        evaluation=_json(path / "evaluation.json"),
+        epoch_steps=_epoch_steps(path, config, metrics, sample),
+        seen=seen,
+    )
+    return dataclasses.replace(run, missing=tuple(_missing(run, why_unseen)))
+
+
+def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
+    if run.seen is None:
+        yield f"no densities, neighbours and map: {why_unseen}"
+    elif run.seen.step < run.step:
+        yield f"densities, neighbours and map are of the last checkpoint, after update {run.seen.step}"
+    if not run.metrics:
+        yield "no curves: nothing has been logged yet"
+    elif run.epoch_steps is None:
+        yield "no curves: without the images, the length of an epoch is not known"
+    elif not any("epoch" in line for line in run.metrics):
+        every = run.config.knn_every
+        reason = f"the first comes after epoch {every}" if every else "knn_every is 0"
+        yield f"no k-NN accuracy, uniformity and energies: {reason}"
+    elif run.last("knn") is None:
+        yield "no k-NN accuracy and uniformity: the images have no labels"
+    if not run.evaluation:
+        yield "not evaluated: there is no evaluation.json"
+    elif run.seen and run.evaluation.get("step") != run.seen.step:
+        yield f"evaluation.json is of update {run.evaluation.get('step')}, the checkpoint of update {run.seen.step}"
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _sample_or_why_not(config: Config, root: Path | None) -> tuple[Sample | None, str]:
+    of_data = {name: getattr(config, name) for name in ("data", "holdout", "root", "labels", "size", "workers")}
+    try:
+        return sample_of(Config().replace(**of_data | ({"root": root} if root else {}))), ""
+    except UserError as error:
+        return None, str(error)
+
+
+@functools.cache  # runs on the same data share it, and its pictures
+def sample_of(config: Config) -> Sample:
+    """Evenly from all held-out images: of every class, even where they are sorted by it."""
+    learnt, held_out = images_of(config, config.holdout, most=(1, SAMPLE))
+    chosen = torch.linspace(0, len(held_out) - 1, min(SAMPLE, len(held_out))).long()
+    return Sample(held_out[chosen], len(learnt))
+
+
+def _seen_or_why_not(path: Path, sample: Sample, device: str) -> tuple[Seen | None, str]:
+    if not (path / "checkpoint.pt").exists():
+        return None, "there is no checkpoint yet"
+    try:
+        run = load_run(path, device)
+        features = unit(run.encode(sample.images.pixels)).cpu()
+    except UserError as error:
+        return None, str(error)
+    return (Seen(sample, features, run.step), "") if features.isfinite().all() else (None, "features are not finite")
+
+
+def _epoch_steps(path: Path, config: Config, metrics: list[dict[str, Any]], sample: Sample | None) -> int | None:
+    """From the number of images, or from a line that says which epoch it ends."""
+    if sample is not None:
+        files = learnt_files(config, path)
+        return plan_of(config, sample.learnt if files is None else len(files)).steps_per_epoch
+    return next((max(1, line["step"] // line["epoch"]) for line in metrics if line.get("epoch")), None)
+
+
+def labelled(runs: Sequence[Portrait]) -> list[Portrait]:
+    """With the shortest names that tell the runs apart."""
+    schemes: tuple[Callable[[Portrait], str], ...] = (
+        lambda run: run.config.title,
+        lambda run: f"{run.config.title} on {Path(run.config.data).name}",  # a set's name, or a folder
+        lambda run: f"{run.config.title} ({run.path.resolve().name})",
+        lambda run: f"{run.config.title} ({run.path})",
+    )
+    for scheme in schemes:
+        names = [scheme(run) for run in runs]
+        if len(set(names)) == len(names):
+            break
+    return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]

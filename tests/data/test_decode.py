@@ -1,0 +1,107 @@
+"""Every kind of image file that people have, and what is no image."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hypersphere.data.decode import Unreadable, read_image
+
+GRADIENT = np.linspace(0, 255, 40 * 30).reshape(30, 40).astype(np.uint8)
+COLOURS = np.stack([GRADIENT, GRADIENT[::-1], 255 - GRADIENT], axis=2)
+
+
+def saved(image, kind="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def pixels(content, **options):
+    image = read_image(content, **options)
+    assert image.mode == "RGB"
+    return np.asarray(image)
+
+
+def test_colour_grey_palette_and_cmyk():
+    colour = Image.fromarray(COLOURS)
+    np.testing.assert_array_equal(pixels(saved(colour)), COLOURS)
+    np.testing.assert_array_equal(pixels(saved(Image.fromarray(GRADIENT))), np.stack([GRADIENT] * 3, axis=2))
+    few = colour.quantize(256)
+    np.testing.assert_array_equal(pixels(saved(few)), np.asarray(few.convert("RGB")))
+    cmyk = pixels(saved(colour.convert("CMYK"), "JPEG", quality=95))
+    assert np.abs(cmyk.astype(int) - COLOURS).mean() < 6
+    assert pixels(saved(colour, "WEBP")).shape == pixels(saved(colour, "GIF")).shape == (30, 40, 3)
+
+
+def test_sixteen_bits_keep_their_upper_eight():
+    deep = (GRADIENT.astype(np.uint16) << 8) + 77
+    np.testing.assert_array_equal(pixels(saved(Image.fromarray(deep)))[:, :, 0], GRADIENT)
+    np.testing.assert_array_equal(pixels(saved(Image.fromarray(deep.astype(np.int32)), "TIFF"))[:, :, 1], GRADIENT)
+
+
+def test_transparency_is_over_white():
+    alpha = np.where(np.arange(40) < 20, 0, 255).astype(np.uint8)[None].repeat(30, 0)
+    shown = pixels(saved(Image.fromarray(np.dstack([COLOURS, alpha]))))
+    assert (shown[:, :20] == 255).all()
+    np.testing.assert_array_equal(shown[:, 20:], COLOURS[:, 20:])
+
+
+def test_a_camera_held_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90° clockwise
+    turned = pixels(saved(Image.fromarray(COLOURS), "PNG", exif=exif))
+    np.testing.assert_array_equal(turned, np.rot90(COLOURS, -1))
+
+
+def test_a_large_photograph_is_decoded_smaller():
+    large = Image.fromarray(COLOURS).resize((1600, 1200))
+    content = saved(large, "JPEG", quality=95)
+    assert read_image(content).size == (1600, 1200)
+    small = read_image(content, side=200)
+    assert 200 <= min(small.size) < 400
+    wanted = np.asarray(large.resize(small.size, Image.Resampling.BOX)).astype(int)
+    assert np.abs(np.asarray(small).astype(int) - wanted).mean() < 2
+
+
+def bomb(side):
+    """A small PNG that says it has side × side pixels."""
+
+    def chunk(kind, data):
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+        + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "no image"),
+        (b"hello", "no image"),
+        (saved(Image.fromarray(COLOURS))[:-200], ""),
+        (saved(Image.fromarray(COLOURS), "JPEG")[:300], ""),
+        (bomb(20_000), "too large"),
+        (bomb(100), ""),
+        (saved(Image.fromarray(GRADIENT.astype(np.float32)), "TIFF"), "fractions"),
+    ],
+)
+def test_what_cannot_be_read_says_why(content, why):
+    with pytest.raises(Unreadable) as told:
+        read_image(content)
+    assert why in str(told.value)
+    assert 0 < len(str(told.value)) < 100
+
+
+def test_a_file_that_is_gone(tmp_path):
+    with pytest.raises(Unreadable, match="vanished"):
+        read_image(tmp_path / "gone.png")

@@ -1,0 +1,54 @@
+"""Folders as people have them."""
+
+import os
+
+import pytest
+import torch
+
+from hypersphere.data.folder import Listing, find_images, list_folder, shown
+from hypersphere.errors import UserError
+
+
+def touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def test_images_of_all_depths_in_the_order_of_names(tmp_path):
+    touch(tmp_path, "b.JPG", "a/c.png", "a/x/y/d.jpeg", "notes.txt", ".hidden.png", ".cache/e.png", "a/f")
+    assert [str(p.relative_to(tmp_path)) for p in find_images(tmp_path)] == ["a/c.png", "a/x/y/d.jpeg", "b.JPG"]
+    assert list_folder(tmp_path).labels is None  # b.JPG is in no class
+
+
+def test_folders_are_classes(tmp_path):
+    touch(tmp_path, "cat/1.png", "cat/more/2.png", "dog/1.png")
+    found = list_folder(tmp_path)
+    assert found.classes == ("cat", "dog")
+    assert found.labels.tolist() == [0, 0, 1]
+    some = found[torch.tensor([2, 0])]
+    assert ([p.parent.name for p in some.paths], some.labels.tolist()) == (["dog", "cat"], [1, 0])
+    assert isinstance(some, Listing)
+
+
+def test_a_loop_of_links_ends_and_a_link_is_followed(tmp_path):
+    touch(tmp_path, "real/a/1.png", "else/2.png")
+    (tmp_path / "real/a/up").symlink_to(tmp_path / "real")
+    (tmp_path / "real/link").symlink_to(tmp_path / "else")
+    assert sorted(p.name for p in find_images(tmp_path / "real")) == ["1.png", "2.png"]
+
+
+def test_names_that_are_not_unicode(tmp_path):
+    name = os.fsencode(tmp_path) + b"/caf\xe9.png"
+    open(name, "wb").close()
+    (found,) = find_images(tmp_path)
+    assert os.fsencode(found) == name
+    assert shown(found).endswith("caf�.png")
+    shown(found).encode()
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(UserError, match="is no folder"):
+        find_images(tmp_path / "gone")
+    with pytest.raises(UserError, match="there is no image below"):
+        list_folder(tmp_path)

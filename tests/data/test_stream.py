@@ -1,0 +1,68 @@
+"""Decoding in worker processes: order, holes, and files that change under way."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hypersphere.data.stream import Paths, Stream, Wanted
+from hypersphere.errors import UserError
+
+
+def brightness(image, how):
+    return np.asarray(image)[:2, :2, 0] + how
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / f"{n}.png" for n in range(12)]
+    for n, path in enumerate(paths):
+        Image.new("RGB", (4, 4), (n, 0, 0)).save(path)
+    return paths
+
+
+def asked(*samples, how=100):
+    return [Wanted(sample, np.uint8(how)) for sample in samples]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_come_in_order_epoch_after_epoch(files, workers):
+    stream = Stream(files, brightness, side=None, workers=workers)
+    for batches in ([asked(3, 1), asked(2, 0), asked(5, 4)], [asked(11), asked(10), asked(9), asked(8)], [asked(7, 6)]):
+        found = list(stream(iter(batches)))
+        assert [d.sample.tolist() for d in found] == [[w.sample for w in batch] for batch in batches]
+        assert [d.pixels[:, 0, 0].tolist() for d in found] == [[w.sample + 100 for w in batch] for batch in batches]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_holes_are_filled_and_noted(files, workers):
+    files[1].write_bytes(b"junk")
+    files[4].unlink()
+    stream = Stream(files, brightness, side=None, workers=workers)
+    (found,) = stream([asked(0, 1, 2, 4)])
+    assert found.sample.tolist() == [0, 1, 2, 4]
+    assert found.pixels[:, 0, 0].tolist() == [100, 102, 102, 102]
+    assert stream.unreadable == {files[1]: "no image", files[4]: "vanished"}
+    files[1].write_bytes(files[3].read_bytes())  # mended meanwhile
+    (found,) = stream([asked(1)])
+    assert found.pixels[0, 0, 0] == 103
+    with pytest.raises(UserError, match=r"none of 1 images could be read, such as .*4.png \(vanished\)"):
+        list(stream([asked(4)]))
+
+
+def test_batches_are_asked_for_as_they_are_needed(files):
+    taken = []
+
+    def batches():
+        for n in range(12):
+            taken.append(n)
+            yield asked(n)
+
+    stream = Stream(files, brightness, side=None, workers=1)
+    next(stream(batches()))
+    assert len(taken) < 12
+
+
+def test_paths_are_kept_as_bytes(tmp_path):
+    paths = [tmp_path / "a", tmp_path / "lång" / "b.png", tmp_path / "c"]
+    kept = Paths(paths)
+    assert [kept[n] for n in range(len(kept))] == paths

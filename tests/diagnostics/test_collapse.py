@@ -1,0 +1,46 @@
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.diagnostics import CollapseAlarm, SpreadMonitor
+from hypersphere.errors import Collapsed
+from hypersphere.sphere import alignment, effective_rank
+
+FINE, GONE = {"spread": 0.5, "effective_rank": 40.0}, {"spread": 0.01, "effective_rank": 1.1}
+
+
+def test_the_monitor_measures_two_views():
+    views = torch.randn(64, 12), torch.randn(64, 12)
+    encoder = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8))
+    seen = SpreadMonitor(1, views, torch.float32)(encoder)
+    assert encoder[1].num_batches_tracked == 0
+    with torch.no_grad():
+        one, other = (encoder.eval()(view) for view in views)
+    assert seen["alignment"] == pytest.approx(float(alignment(one, other)), rel=1e-4)
+    assert seen["effective_rank"] == pytest.approx(float(effective_rank(one)), rel=1e-4)
+    assert seen["spread"] == pytest.approx(float(nn.functional.normalize(one).std(0).mean()) * 8**0.5, rel=1e-4)
+
+
+def alarms(seen, capsys, epochs=100, every=10):
+    alarm = CollapseAlarm(epochs, stop=False)
+    told = []
+    for number, values in enumerate(seen, start=1):
+        alarm(number * every, values)
+        told.append("collapsed" in capsys.readouterr().err)
+    return told
+
+
+def test_it_warns_once_when_features_stay_collapsed(capsys):
+    assert alarms([FINE, GONE, GONE, GONE, FINE, GONE, GONE], capsys) == [False, False, True, False, False, False, True]
+    assert alarms([FINE, GONE, FINE, GONE, FINE], capsys) == [False] * 5  # a moment is none
+    assert alarms([GONE, GONE, FINE], capsys, every=5) == [False] * 3  # encoders begin like that
+    assert alarms([FINE, {}, {}], capsys) == [False] * 3
+
+
+def test_it_stops_a_run_and_says_what_helps():
+    alarm = CollapseAlarm(10, stop=True)
+    alarm(2, GONE)
+    with pytest.raises(
+        Collapsed, match=r"by epoch 3: spread 0.01 .* effective rank 1.1. What usually helps: a smaller `lr`"
+    ):
+        alarm(3, GONE)

@@ -1,0 +1,71 @@
+"""Files of embeddings: every kind gives the same rows, every mistake one line."""
+
+import numpy as np
+import pytest
+
+from hypersphere.diagnostics import embeddings, gather, of_array, read_embeddings
+from hypersphere.errors import UserError
+
+X = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+
+
+def rows_of(path):
+    found = read_embeddings(path)
+    rows = np.concatenate(list(found.pieces()))
+    assert rows.shape == (found.rows, found.dimensions)
+    return rows
+
+
+def npy(path, x=X, **options):
+    np.save(path, x, **options)
+    return path
+
+
+def test_every_kind_of_file_gives_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "PIECE", 7 * 6 * 4)  # seven rows at a time
+    np.testing.assert_array_equal(rows_of(npy(tmp_path / "a.npy")), X)
+    np.testing.assert_array_equal(rows_of(npy(tmp_path / "b.npy", np.asfortranarray(X))), X)
+    for save, name in ((np.savez, "c.npz"), (np.savez_compressed, "d.npz")):
+        save(tmp_path / name, embeddings=X, labels=np.arange(50), more=X[:3])
+        np.testing.assert_array_equal(rows_of(tmp_path / name), X)
+
+
+def test_parquet_of_vectors_or_of_columns(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    names = [str(n) for n in range(50)]
+    parquet.write_table(arrow.table({"path": names, "vector": list(X)}), tmp_path / "v.parquet")
+    parquet.write_table(arrow.table({"path": names, **{f"d{n}": X[:, n] for n in range(6)}}), tmp_path / "c.parquet")
+    for name in ("v.parquet", "c.parquet"):
+        np.testing.assert_array_equal(rows_of(tmp_path / name), X)
+    parquet.write_table(arrow.table({"vector": [[1.0, 2.0], [3.0]]}), tmp_path / "ragged.parquet")
+    with pytest.raises(UserError, match=r"ragged: its vectors have 2, 1 dimensions"):
+        read_embeddings(tmp_path / "ragged.parquet")
+
+
+@pytest.mark.parametrize(
+    ("x", "told"),
+    [
+        (np.array([[1, 2], [3]], dtype=object), "ragged"),
+        (X[0], "N × D"),
+        (X[:1], "two rows"),
+        (np.array([["a", "b"], ["c", "d"]]), "numbers"),
+    ],
+)
+def test_arrays_that_are_no_embeddings(tmp_path, x, told):
+    with pytest.raises(UserError, match=told):
+        read_embeddings(npy(tmp_path / "x.npy", x, allow_pickle=True))
+
+
+def test_files_that_are_damaged(tmp_path):
+    whole = npy(tmp_path / "a.npy").read_bytes()
+    for name, content, told in (
+        ("empty.npy", b"", "is empty"),
+        ("junk.npy", b"what is this?", "cannot be read as .npy"),
+        ("junk.npz", b"what is this?", "cannot be read as .npz"),
+        ("cut.npy", whole[:-100], "is cut off: it should have 50 rows, and ends in row 45"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=told):
+            list(read_embeddings(tmp_path / name).pieces())
+    with pytest.raises(UserError, match=r"row 17 holds NaN"):
+        gather(of_array(np.where(np.arange(50)[:, None] == 17, np.nan, X)))

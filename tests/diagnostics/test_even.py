@@ -1,0 +1,25 @@
+"""An even spread, against points drawn evenly and closed forms."""
+
+import math
+
+import pytest
+import torch
+
+from hypersphere.diagnostics import even_energy, even_uniformity
+from hypersphere.sphere import hyperspherical_energy, uniformity
+
+
+@pytest.mark.parametrize("dimensions", [5, 64, 4608])
+def test_even_is_what_random_points_have(dimensions):
+    torch.manual_seed(0)
+    x = torch.randn(3000, dimensions)
+    assert even_uniformity(dimensions) == pytest.approx(float(uniformity(x)), abs=0.01)
+    assert even_energy(dimensions) == pytest.approx(float(hyperspherical_energy(x, 2, "geodesic")), rel=0.01)
+
+
+def test_closed_forms():
+    # on the sphere in space cosines are even on [−1, 1]: E exp(4 cos) = sinh(4) / 4
+    assert even_uniformity(3) == pytest.approx(math.log(math.sinh(4) / 4) - 4)
+    assert even_energy(4, s=0.0) == pytest.approx(1)
+    assert even_energy(3, s=1.0) == pytest.approx(0.9259685, rel=1e-5)  # ½ ∫ sin θ / θ = Si(π) / 2
+    assert even_energy(3) == even_energy(2) == math.inf

@@ -1,0 +1,94 @@
+"""What is said of points whose shape is known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hypersphere.diagnostics import cloud as clouds
+from hypersphere.diagnostics import findings_of, gather, of_array, on_the_circle, rank_me, spread
+from hypersphere.sphere import hyperspherical_energy, uniformity
+
+
+def cloud_of(x):
+    return gather(of_array(np.asarray(x, dtype=np.float32)))
+
+
+def found(x):
+    return {finding.name: finding for finding in findings_of(cloud_of(x))}
+
+
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape)
+
+
+def test_an_even_spread_is_healthy():
+    seen = found(normal(2000, 32))
+    assert {finding.health for finding in seen.values()} == {"good", ""}
+    assert seen["effective rank"].measured.value > 30
+    assert seen["spread by dimension"].measured.value == pytest.approx(1, abs=0.02)
+
+
+def test_one_point_is_collapse():
+    seen = found(np.ones((500, 32)) + 1e-4 * normal(500, 32))
+    assert {
+        seen[name].health for name in ("uniformity (G2)", "energy (a2)", "effective rank", "spread by dimension")
+    } == {"bad"}
+    assert "collapsed" in seen["uniformity (G2)"].sentence
+    assert "constant" in seen["spread by dimension"].sentence
+
+
+def test_a_few_directions_are_dimensional_collapse():
+    seen = found(normal(2000, 2) @ normal(2, 256))
+    assert seen["effective rank"].health == "bad"
+    assert seen["effective rank"].measured.value < 2.5
+    assert seen["uniformity (G2)"].health == "good"  # which does not see it
+
+
+def test_copies_and_rows_of_zeros_are_told():
+    x = normal(100, 8)
+    x[:20], x[30] = x[20], 0
+    seen = found(x)
+    assert seen["zero rows"].measured.value == 1
+    assert seen["copies"].measured.value == pytest.approx(20)
+
+
+def test_all_rows_count_for_moments_and_a_sample_for_pairs(monkeypatch):
+    """Against torch on the whole; the interval of the sample holds what all pairs have."""
+    monkeypatch.setattr(clouds, "ALL_PAIRS", 100)
+    monkeypatch.setattr(clouds, "GROUP", 200)
+    x = normal(5000, 8) + 0.5
+    cloud = cloud_of(x)
+    assert (cloud.rows, len(cloud.sample), cloud.sampled) == (5000, 1600, True)
+    points = torch.nn.functional.normalize(torch.from_numpy(x))
+    torch.testing.assert_close(cloud.mean, points.mean(0), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(cloud.std, points.std(0, correction=0), atol=1e-6, rtol=1e-5)
+    assert cloud.lengths == pytest.approx((np.linalg.norm(x, axis=1).mean(), np.linalg.norm(x, axis=1).std()))
+    assert len({tuple(row) for row in cloud.sample.tolist()}) == 1600  # none twice
+    for measure in (uniformity, lambda p: hyperspherical_energy(p, 1, "geodesic")):
+        sampled, exact = cloud.measure(measure), float(measure(points))
+        assert sampled.half_width is not None
+        assert abs(sampled.value - exact) < 2 * sampled.half_width < 0.1
+
+
+def test_rank_me_is_the_entropy_of_the_singular_values():
+    x = torch.from_numpy(normal(40, 6)) * torch.tensor([5.0, 3.0, 1.0, 0.1, 0.0, 0.0])
+    values = np.linalg.svd(x.numpy(), compute_uv=False)
+    share = values / values.sum() + 1e-7
+    assert float(rank_me(x)) == pytest.approx(math.exp(-(share * np.log(share)).sum()))
+
+
+def test_spread_of_known_points():
+    assert float(spread(torch.eye(4).repeat(1000, 1))) == pytest.approx(math.sqrt(3 / 16) * 2, rel=1e-3)
+    assert float(spread(torch.ones(10, 4))) == pytest.approx(0, abs=1e-6)
+
+
+def test_more_dimensions_are_seen_along_the_principal_ones():
+    angle = torch.linspace(0, 2 * math.pi, 101)[:-1]
+    flat = torch.stack([angle.cos(), angle.sin()], dim=1)
+    torch.testing.assert_close(on_the_circle(flat), flat)
+    rotation = torch.linalg.qr(torch.from_numpy(normal(5, 5))).Q.float()
+    seen = on_the_circle(torch.cat([flat * torch.tensor([1.0, 0.5]), torch.zeros(100, 3)], dim=1) @ rotation)
+    torch.testing.assert_close(seen.norm(dim=1), torch.ones(100))  # nothing is lost
+    assert found(flat.numpy())["density on the circle"].measured.value == pytest.approx(1, abs=0.01)

@@ -1,0 +1,482 @@
+"""The page of some runs: what it says, from whatever state a run is in; and in a real browser."""
+
+import base64
+import json
+import math
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import hypersphere as hs
+from hypersphere.cli import main
+from hypersphere.data import SOURCES, Images
+from hypersphere.data.sources import Source
+from hypersphere.options import take_words
+from hypersphere.report.atlas import embedding, map_of
+from hypersphere.report.chart import Line, Scale, fitted, panel, round_ticks
+from hypersphere.report.density import on_circle
+from hypersphere.report.markup import element
+from hypersphere.report.neighbours import nearest, neighbours
+from hypersphere.report.page import write_report
+from hypersphere.report.portrait import Sample, Seen, portray
+from hypersphere.report.sheet import sheet_style
+from hypersphere.sphere import unit
+from hypersphere.train import read_metrics
+
+SMALL = {"epochs": 2, "hidden": 32, "projection": 8, "knn_every": 1, "log_every": 1, "device": "cpu", "progress": False}
+NASTY = """<img src=x onerror=alert(1)>&"'$title"""
+SECTIONS = ["Summary", "Accuracy, uniformity and loss", "Energy by layer", "On the circle", "Nearest neighbours",
+            "Map of the embeddings", "Configs"]  # fmt: skip
+
+
+class Tree(HTMLParser):
+    """Whether all tags are closed, and what stands in which."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.texts = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script") and data.strip():
+            self.texts.append((self.open[-1], data.strip()))
+
+    def of(self, tag, kind=None):
+        return [a for name, a in self.elements if name == tag and kind in (None, *(a.get("class") or "").split())]
+
+    def said(self, tag=None):
+        return [text for name, text in self.texts if tag in (None, name)]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    plain = hs.pretrain("byol", "digits", out=folder / NASTY, **SMALL)
+    plain.evaluate(["knn", "few-shot"])
+    other = hs.pretrain("byol-mhe", "digits", out=folder / "mhe", **SMALL)
+    return [plain.path, other.path]
+
+
+@pytest.fixture(scope="module")
+def file(runs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(runs, out, "cpu")
+    return out
+
+
+@pytest.fixture(scope="module")
+def tree(file):
+    return Tree(file.read_text())
+
+
+def report(runs, tmp_path, **options):
+    out = tmp_path / "report.html"
+    write_report(runs, out, "cpu", **options)
+    return Tree(out.read_text())
+
+
+@pytest.fixture
+def copy(runs, tmp_path):
+    """One's own copy of the run that is regularized, which is not evaluated."""
+    return shutil.copytree(runs[1], tmp_path / "run")
+
+
+def energies(run):
+    """What was measured of blocks and weights: a panel each, after the first four."""
+    return [name for name in next(line for line in read_metrics(run / "metrics.jsonl") if "knn" in line) if "/" in name]
+
+
+def test_the_page_has_all_its_parts_in_order(tree, runs):
+    assert tree.said("title")[0] == "Report of byol, byol-mhe"
+    assert tree.said("h1") == ["Report of byol, byol-mhe"]
+    assert tree.said("h2") == SECTIONS
+    kinds = ("panel", "circle", "neighbours", "map")
+    assert [len(tree.of("figure", kind)) for kind in kinds] == [4 + len(energies(runs[0])), 2, 2, 2]
+    for attributes in tree.of("svg"):
+        assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
+
+
+def test_the_page_asks_for_nothing_outside_itself(file):
+    text = file.read_text()
+    assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:|#)", text)
+    assert not re.search(r"url\((?!data:)|@import|https?:", text)
+
+
+def test_the_summary_has_the_numbers_of_the_files(tree, runs):
+    last = [line for line in read_metrics(runs[0] / "metrics.jsonl") if "knn" in line][-1]
+    found = json.loads((runs[0] / "evaluation.json").read_text())["validation"]
+    cells = tree.said("td")[:8]
+    few = [f"{found[name]['top1']:.1f} ± {found[name]['interval']:.1f}" for name in ("1-shot", "5-shot")]
+    wanted = ["digits", "2 of 2", f"{last['knn']:.1f}", f"{last['uniformity_of_features']:.2f}".replace("-", "−")]
+    assert cells[:7] == [*wanted, *few, f"{found['knn']['top1']:.1f}"]
+    assert "1-shot, validation" in tree.said("th")
+    assert ": not evaluated: there is no evaluation.json" in tree.said("li")
+
+
+def test_curves_are_those_of_the_metrics(tree, runs):
+    titles = [a["aria-label"].partition(",")[0] for a in tree.of("svg") if a.get("viewbox") == "0 0 360 230"]
+    of = {"energy": "Block", "energy_of_weights": "Weights"}
+    blocks = [f"{of[name.partition('/')[0]]}: {name.partition('/')[2]}" for name in energies(runs[0])]
+    assert titles[:4] == ["k-NN accuracy", "Uniformity of features", "Training loss", "Loss between the views"]
+    assert sorted(titles[4:]) == sorted(blocks)
+    assert titles[4:].index("Block: output") == sum(title.startswith("Block") for title in titles) - 1
+    lines = [len(a["points"].split()) for a in tree.of("polyline", "line")]
+    steps = sum("loss" in line for line in read_metrics(runs[0] / "metrics.jsonl"))
+    assert lines == [2] * 4 + [steps] * 4 + [2] * 2 * len(blocks)
+    values = [line["knn"] for line in read_metrics(runs[1] / "metrics.jsonl") if "knn" in line]
+    assert f"byol-mhe, epoch 2: {values[-1]:.4g}" in tree.said("title")
+
+
+def test_what_comes_from_paths_is_text(tree, file, runs):
+    assert NASTY in file.parent.parent.joinpath(runs[0]).name
+    assert any(NASTY in text for text in tree.said("small"))
+    assert not tree.of("img")
+    assert element("p", NASTY, title=NASTY).count("<") == 2
+
+
+def test_differing_options_are_apart_from_the_same(tree):
+    rows = tree.said("th")
+    differing = rows[rows.index("option") : rows.index("option", rows.index("option") + 1)]
+    assert {"energy", "out"} <= set(differing)
+    assert not {"batch", "uniformity"} & set(differing)
+    assert tree.of("details") == [{}]  # folded
+
+
+def test_a_run_that_has_just_begun(copy, tmp_path):
+    (copy / "checkpoint.pt").unlink()
+    (copy / "metrics.jsonl").unlink()
+    tree = report([copy.rename(os.fsdecode(bytes(copy) + b"\xff"))], tmp_path)  # a name that is no text
+    assert tree.said("h2") == SECTIONS
+    assert tree.said("td")[:4] == ["digits", "0 of 2", "–", "–"]
+    assert [text.partition(": ")[2] for text in tree.said("li")] == [
+        "no densities, neighbours and map: there is no checkpoint yet",
+        "no curves: nothing has been logged yet",
+        "not evaluated: there is no evaluation.json",
+    ]
+    assert tree.of("figure") == []
+
+
+def test_a_run_being_written_shows_its_whole_lines(copy, runs, tmp_path):
+    whole = (copy / "metrics.jsonl").read_text()
+    (copy / "metrics.jsonl").write_text(whole + '{"step": 17, "loss": NaN}\n{"step": 18, "lo')
+    tree = report([copy], tmp_path)
+    lines = [a["points"] for a in tree.of("polyline", "line")]
+    assert len(lines) == 4 + len(energies(runs[1]))
+    assert "nan" not in " ".join(lines)
+    assert ": densities, neighbours and map are of the last checkpoint, after update 16" in tree.said("li")
+    (copy / "checkpoint.pt").unlink()
+    (copy / "metrics.jsonl").write_text("".join(line + "\n" for line in whole.splitlines() if "knn" not in line))
+    tree = report([copy], tmp_path)
+    assert len(tree.of("polyline", "line")) == 2
+    assert any("no k-NN accuracy, uniformity and energies" in text for text in tree.said("li"))
+
+
+def test_damaged_files_leave_the_rest(copy, tmp_path):
+    (copy / "checkpoint.pt").write_bytes(b"no checkpoint")
+    (copy / "evaluation.json").write_text('{"step": 3, "test": {"knn": {"top1": 5, "k": 2}, "odd": "x", "none": null}}')
+    tree = report([copy], tmp_path)
+    assert "2-NN, test" in tree.said("th")
+    assert "5.0" in tree.said("td")
+    assert any("is damaged or no checkpoint" in text for text in tree.said("li"))
+    assert len(tree.of("polyline", "line")) == 4 + len(energies(copy))
+
+
+@pytest.fixture
+def in_colour(monkeypatch, tmp_path):
+    """A run with two outputs on images as those of CIFAR."""
+    generator = torch.Generator().manual_seed(0)
+    images = Images(
+        torch.randint(0, 256, (80, 3, 32, 32), dtype=torch.uint8, generator=generator),
+        torch.arange(80) % 4,
+        ("bird", "cat", "<deer>", "dog"),
+    )
+    monkeypatch.setitem(SOURCES, "cifar10", Source(lambda root: (images, images), 5, "noise"))
+    options = SMALL | {"batch": 20, "knn_every": 0, "root": tmp_path, "optimizer": "adamw"}
+    return hs.pretrain(
+        "byol", "cifar10", encoder="hypersphere/digits", dimensions=2, out=tmp_path / "colour", **options
+    ).path
+
+
+def test_runs_on_different_data_and_twice_the_same(in_colour, runs, tmp_path):
+    tree = report([in_colour, runs[1], in_colour], tmp_path)
+    assert tree.said("h1") == ["Report of byol, byol-mhe"]
+    captions = [text for text in tree.said("figcaption") if text.startswith(":")]
+    assert captions[0] == ": the features themselves"
+    assert "projected onto the first two principal directions" in captions[1]
+    assert len({a["class"].split()[1] for a in tree.of("span", "query")}) == 2  # a sheet for each data set
+    assert any(text.endswith("knn_every is 0") for text in tree.said("li"))
+    assert "<deer>" in tree.said("li")
+
+
+def test_runs_of_one_method_are_named_by_their_folders(copy, tmp_path):
+    (copy / "checkpoint.pt").unlink()
+    twin = shutil.copytree(copy, tmp_path / "twin")
+    assert report([copy, twin], tmp_path).said("h1") == ["Report of byol-mhe (run), byol-mhe (twin)"]
+    far = shutil.copytree(copy, tmp_path / "far" / "run")
+    assert report([copy, far], tmp_path).said("h1") == [f"Report of byol-mhe ({copy}), byol-mhe ({far})"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "say which runs to report"),
+        (["{tmp}"], "{tmp} is not a run: it has no run.json"),
+        (["{run}", "{tmp}/none"], "{tmp}/none is not a run"),
+        (["{run}", "--out", "{tmp}"], "--out {tmp} is a folder"),
+        (["{run}", "--out", "{tmp}/a/b.html"], "--out {tmp}/a/b.html: there is no folder {tmp}/a"),
+        (["{run}", "--device", "abacus"], "--device abacus cannot be used here"),
+        (["{run}", "--outt", "x"], "unknown option --outt: did you mean '--out'?"),
+    ],
+)
+def test_mistakes_are_one_line(words, message, runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"tmp": tmp_path, "run": runs[1]}
+    assert main(["report", *(word.format(**names) for word in words)]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith(f"hypersphere: {message.format(**names)}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_that_cannot_be_written_leaves_the_one_before(copy, tmp_path, capsys, monkeypatch):
+    (copy / "checkpoint.pt").unlink()
+    out = tmp_path / "pages" / "report.html"
+    out.parent.mkdir()
+    out.write_text("before")
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert main(["report", str(copy), "--out", str(out)]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+    assert out.read_text() == "before"
+
+
+def test_words_among_options():
+    from hypersphere.commands import ReportOptions
+
+    words = ["a", "--out", "x.html", "b", "--device=cpu", "c"]
+    assert take_words(words, ReportOptions) == ["a", "b", "c"]
+    assert words == ["--out", "x.html", "--device=cpu"]
+
+
+@settings(deadline=None)
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 8))
+def test_ticks_are_round_and_not_many(low, length, about):
+    high = low + length
+    if high - low < 1e-9 * abs(low):
+        return
+    ticks = [value for value, _ in round_ticks(low, high, about)]
+    slack = 1e-6 * (high - low)
+    assert all(low - slack <= tick <= high + slack for tick in ticks)
+    assert len(ticks) <= about + 1
+    steps = np.diff(ticks)
+    for step in steps:
+        mantissa = step / 10 ** math.floor(math.log10(step) + 1e-6)
+        assert min(abs(mantissa - m) for m in (1, 2, 5, 10)) < 0.1 * max(1, abs(low) / length * 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("scale", "written"),
+    [
+        (Scale(-1.1, -0.4, 0, 1), "−1.0 −0.8 −0.6 −0.4"),
+        (Scale(0, 4500, 0, 1), "0 1,000 2,000 3,000 4,000"),
+        (Scale(0, 4e6, 0, 1), "0 1·10⁶ 2·10⁶ 3·10⁶ 4·10⁶"),
+        (Scale(0.5, 2000, 0, 1, logarithmic=True), "1 3 10 30 100 300 1,000"),
+        (Scale(0.5, 2e6, 0, 1, logarithmic=True), "1 10 100 1,000 10,000 1·10⁵ 1·10⁶"),
+        (fitted([math.log(2), math.log(2) + 1e-9], 0, 1), "0.6925 0.6930 0.6935"),
+    ],
+)
+def test_ticks_are_written_as_they_are(scale, written):
+    assert " ".join(text for _, text in scale.ticks) == written
+
+
+def test_a_panel_draws_values_where_its_scale_has_them():
+    assert Scale(0, 10, 100, 200)(2.5) == 125
+    assert Scale(1, 100, 0, 50, logarithmic=True)(10) == 25
+    assert fitted([1, 100], 0, 1).logarithmic
+    assert not fitted([-1, 100], 0, 1).logarithmic
+    for values in ([5.0], [0.0, 0.0], [1e-9, 1e9], [3, 3, 4]):
+        tree = Tree(panel("a title", "a unit", [Line("one", 0, list(enumerate(values)))]))
+        places = [float(n) for a in tree.of("polyline") for n in re.split("[ ,]", a["points"])]
+        assert all(math.isfinite(n) and 0 <= n <= 360 for n in places)
+
+
+@pytest.fixture
+def seen():
+    images = Images(torch.zeros(50, 1, 8, 8, dtype=torch.uint8), torch.arange(50) % 5, tuple("abcde"))
+    return Seen(Sample(images, 100), unit(torch.randn(50, 6)), 7)
+
+
+def test_neighbours_against_a_loop(seen):
+    features, labels = seen.features.double().numpy(), seen.sample.images.labels.tolist()
+    found = nearest(seen)
+    assert [labels[query] for query, _ in found] == [0, 1, 2, 3, 4]
+    for query, others in found:
+        cosines = {i: float(features[i] @ features[query]) for i in range(50) if i != query}
+        assert others == sorted(cosines, key=cosines.get, reverse=True)[:6]
+
+
+def test_images_without_labels_have_neighbours_and_a_map(seen):
+    pixels = seen.sample.images.pixels
+    unlabelled = Seen(Sample(Images(pixels, torch.full((50,), -1), ()), 100), seen.features, 7)
+    tree = Tree(neighbours("run", unlabelled, "sheet") + map_of("run", unlabelled, "sheet"))
+    assert len(tree.of("span", "query")) == 8
+    assert len(tree.of("span", "unknown")) == 48
+    assert tree.of("span", "same") == tree.of("span", "other") == []
+    assert ": the classes are not known" in tree.said("figcaption")
+    assert len(tree.of("use")) == 50
+    assert tree.said("p") == ["The images have no labels."]
+
+
+def test_the_plane_is_that_of_the_two_largest_moments(seen):
+    x = seen.features.double()
+    points, meaning = on_circle(x)
+    moments, directions = torch.linalg.eigh(x.T @ x)
+    torch.testing.assert_close(points.abs(), (x @ directions[:, [-1, -2]]).abs())
+    assert (points.mean(0) >= 0).all()
+    assert f"{float(moments[-2:].sum() / moments.sum()):.0%} of the squared length" in meaning
+    flat = unit(torch.randn(9, 2))
+    assert on_circle(flat)[0] is flat
+
+
+@pytest.mark.parametrize(("shape", "shown", "error"), [((1, 8, 8), 8, 0), ((3, 32, 32), 32, 60), ((3, 64, 64), 32, 60)])
+def test_a_sheet_has_each_image_in_its_place(shape, shown, error):
+    flat = torch.randint(0, 256, (40, shape[0], 1, 1), dtype=torch.uint8)
+    pixels = flat.expand(40, *shape).clone()
+    pixels[:, :, : shape[1] // 2] = 0
+    style = sheet_style(pixels, "sheet")
+    picture = Image.open(BytesIO(base64.b64decode(re.search(r"base64,([^)]*)", style)[1])))
+    sheet = torch.from_numpy(np.array(picture.convert("L" if shape[0] == 1 else "RGB"))).view(
+        shown * 2, shown * 32, shape[0]
+    )
+    for index in range(40):
+        row, column = divmod(index, 32)
+        part = sheet[row * shown : (row + 1) * shown, column * shown : (column + 1) * shown].float()
+        assert (part[shown // 2 :] - flat[index].view(-1)).abs().max() <= error
+        assert part[: shown // 2].max() <= error
+
+
+def test_the_map_is_the_same_each_time_and_whole():
+    groups = torch.eye(3).repeat_interleave(20, 0)
+    features = unit(groups + 0.05 * torch.randn(60, 3))
+    places = embedding(features)
+    assert torch.equal(places, embedding(features))
+    assert places.abs().max() == 1
+    near = torch.cdist(places, places).fill_diagonal_(math.inf).argmin(1)
+    assert ((near // 20) == torch.arange(60) // 20).all()
+    for collapsed in (features[:1].repeat(30, 1), features[:3], torch.zeros(30, 3)):
+        assert embedding(collapsed).isfinite().all()
+
+
+def test_features_that_are_no_numbers_are_told(copy, monkeypatch):
+    monkeypatch.setattr(hs.Run, "encode", lambda self, images: torch.full((len(images), 4), math.nan))
+    assert portray(copy, "cpu", None).missing[0].endswith("features are not finite")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs Chromium and its driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield chrome
+    chrome.quit()
+
+
+def style_of(browser, node, name):
+    return browser.execute_script("return getComputedStyle(arguments[0])[arguments[1]]", node, name)
+
+
+def test_in_a_browser(browser, file, runs):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    def one(selector):
+        return browser.find_element(By.CSS_SELECTOR, selector)
+
+    browser.get(file.as_uri())
+    assert browser.title == "Report of byol, byol-mhe"
+
+    drawn = browser.execute_script("""
+        const area = (node) => { const box = node.getBoundingClientRect(); return Math.max(box.width, box.height); };
+        return [...document.querySelectorAll("figure")].map((figure) =>
+            [...figure.querySelectorAll("polyline, use, image, .row .tile")].filter((node) => area(node) > 0).length);
+    """)
+    assert len(drawn) == 10 + len(energies(runs[0]))
+    assert min(drawn) > 0
+
+    mark, card = one(".map use[data-image='77']"), one(".map .card")
+    assert not card.is_displayed()
+    ActionChains(browser).move_to_element(mark).perform()
+    assert card.is_displayed()
+    chosen, tile = one(".map use.chosen"), card.find_element(By.CSS_SELECTOR, ".tile")
+    assert card.text == chosen.get_attribute("data-class")  # digits are named so
+    assert style_of(browser, tile, "background-image").startswith('url("data:image/png;base64,')
+    row, column = divmod(int(chosen.get_attribute("data-image")), 32)
+    assert style_of(browser, tile, "background-position") == f"{-96 * column}px {-96 * row}px".replace("-0px", "0px")
+
+    one(".map svg").send_keys(Keys.ARROW_RIGHT)
+    moved = one(".map use.chosen")
+    assert float(moved.get_attribute("x")) > float(chosen.get_attribute("x"))
+    one(".map svg").send_keys(Keys.ESCAPE)
+    assert not card.is_displayed()
+
+    entry = one(".map .legend li[data-class='3']")
+    ActionChains(browser).move_to_element(entry).perform()
+    shown = browser.find_elements(By.CSS_SELECTOR, ".map:first-child .ground use:not(.faded)")
+    assert {node.get_attribute("data-class") for node in shown} == {"3"}
+
+    folded = one("details table")
+    assert not folded.is_displayed()
+    one("summary").click()
+    assert folded.is_displayed()
+
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)") == []
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"}
+    assert {url for url in asked if not url.startswith("data:")} == {file.as_uri()}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_in_light_and_dark(browser, file, scheme):
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    chosen = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [chosen]})
+    browser.get(file.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    body = browser.find_element("tag name", "body")
+    paper, ink = (
+        sum(map(int, re.findall(r"\d+", style_of(browser, body, name))[:3])) for name in ("background-color", "color")
+    )
+    assert abs(paper - ink) > 400
+    assert (paper > ink) == (scheme == "light")

@@ -1,0 +1,132 @@
+"""From whatever names a representation to what is said of it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hypersphere as hs
+from hypersphere import diagnose
+from hypersphere.cli import main
+from hypersphere.errors import UserError
+from hypersphere.nn.weights import load_weights
+from hypersphere.nn.zoo import build_model
+
+SMALL = {"hidden": 32, "projection": 8, "epochs": 2, "batch": 256, "device": "cpu", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return hs.pretrain("byol-mhe", data="digits", out=tmp_path_factory.mktemp("runs") / "a", knn_every=1, **SMALL)
+
+
+def test_a_run(run, capsys, tmp_path):
+    assert main(["diagnose", str(run.path), "--out", str(tmp_path / "d.json"), "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "300 held-out images of digits; features of 128 dimensions" in shown.replace("\n", " ").replace("  ", " ")
+    for name in ("alignment", "uniformity (G2)", "effective rank", "RankMe", "density on the circle", "predictor.2"):
+        assert name in shown
+    kept = json.loads((tmp_path / "d.json").read_text())
+    layers = {layer["name"]: layer for layer in kept["weights"]}
+    energies = hs.EnergyRegularizer(run.method, metric="geodesic").per_layer()
+    assert layers.keys() == energies.keys()
+    assert layers["projector.0"]["energy"] == pytest.approx(energies["projector.0"].item(), rel=1e-5)
+    logged = run.metrics[-1]
+    assert {block["name"]: block["energy"] for block in kept["blocks"]}["output"] == pytest.approx(
+        logged["energy/output"], rel=1e-3
+    )
+    assert logged["effective_rank"] > 1
+    assert 0 < logged["alignment"] < 4
+
+
+def test_a_checkpoint_of_a_run_and_of_others(run, tmp_path):
+    whole = diagnose(run)
+    inside = diagnose(run.path / "checkpoint.pt", encoder="hypersphere/digits", images=300, device="cpu")
+    assert inside.findings == whole.findings
+    state = {f"module.backbone.{name}": x for name, x in run.encoder.state_dict().items()}
+    torch.save({"epoch": 3, "state_dict": {**state, "module.head.weight": torch.ones(2)}}, tmp_path / "a.pth")
+    assert diagnose(tmp_path / "a.pth", encoder="hypersphere/digits", images=300).findings == whole.findings
+    from safetensors.torch import save_file
+
+    save_file(run.encoder.state_dict(), tmp_path / "a.safetensors")
+    assert diagnose(tmp_path / "a.safetensors", encoder="hypersphere/digits", images=300).findings == whole.findings
+
+
+class Runs:
+    def __reduce__(self):
+        return (open, ("pwned", "w"))
+
+
+def test_files_that_are_no_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": Runs()}, "evil.pt")
+    torch.save({"w": torch.ones(3)}, "other.pt")
+    (tmp_path / "junk.pt").write_bytes(b"junk")
+    (tmp_path / "junk.safetensors").write_bytes(b"junk")
+    (tmp_path / "empty.pt").write_bytes(b"")
+    encoder = nn.Linear(2, 2)
+    for name, told in (
+        ("evil.pt", "could run code"),
+        ("other.pt", "another architecture: 2 of 2 tensors are not there, such as weight"),
+        ("junk.pt", "damaged"),
+        ("junk.safetensors", "cannot be read"),
+        ("empty.pt", "is empty"),
+    ):
+        with pytest.raises(UserError, match=told):
+            load_weights(encoder, tmp_path / name)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_embeddings_in_memory_and_in_a_file(tmp_path):
+    x = np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    assert diagnose(tmp_path / "x.npy").findings == diagnose(torch.from_numpy(x)).findings == diagnose(x).findings
+    assert diagnose(x).verdict == "healthy"
+    assert diagnose(np.ones((50, 8)) + 1e-5 * x[:50, :8]).verdict.startswith("not healthy: see uniformity")
+
+
+def test_models_by_name():
+    found = diagnose("resnet18", images=4, device="cpu")
+    assert found.of.startswith("torchvision/resnet18, as it is initialized: 4 held-out images of digits")
+    assert [block.name for block in found.blocks] == ["layer1", "layer2", "layer3", "layer4", "output"]
+    assert len(found.weights) == 20
+    assert all(layer.times == pytest.approx(1, abs=0.05) for layer in found.weights)  # neurons as they are drawn
+    vit = build_model("torchvision/vit_b_32")
+    assert vit.num_features == 768
+    assert vit(torch.zeros(1, 3, 224, 224)).shape == (1, 768)
+
+
+def test_a_model_of_timm():
+    pytest.importorskip("timm")
+    found = diagnose("timm/test_vit", images=4, device="cpu")
+    assert any(block.name.startswith("blocks") for block in found.blocks)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "say what to diagnose"),
+        (["resnet81"], "'resnet81' is not known"),
+        (["torchvision/resnet81"], "did you mean 'resnet18'"),
+        (["nothere.npy"], "there is no file nothere.npy"),
+        (["nothere.pt"], "there is no file nothere.pt"),
+        (["."], ". is no run, no checkpoint"),
+        (["resnet18", "--images", "1"], "--images must be at least 2"),
+        (["resnet18", "--data", "digit"], "did you mean 'digits'"),
+    ],
+)
+def test_mistakes_are_one_line(words, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["diagnose", *words]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_run_that_collapses_can_be_stopped(tmp_path):
+    options = {**SMALL, "epochs": 6, "norm": "none", "lr": 0.05, "knn_every": 1, "on_collapse": "stop"}
+    with pytest.raises(UserError, match=r"collapsed by epoch .*stopped, and kept in"):
+        hs.pretrain("byol", data="digits", out=tmp_path / "a", **options)
+    assert diagnose(tmp_path / "a", device="cpu").verdict.startswith("not healthy")

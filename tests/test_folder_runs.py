@@ -1,0 +1,149 @@
+"""Runs on a folder of pictures: what is found, learnt from, skipped, and gone on with."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import hypersphere as hs
+from hypersphere import feed, sets
+from hypersphere.cli import main
+from hypersphere.config import folder_options
+from hypersphere.errors import UserError
+from hypersphere.train import loop
+
+SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 2}
+SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, "knn_every": 1}
+
+
+def draw(path, seed, colour):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).integers(0, 60, (5, 7, 3)) + np.array(colour)
+    Image.fromarray(noise.astype(np.uint8)).resize((28, 20)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """36 pictures in two classes, and three files that are none."""
+    for n in range(36):
+        kind = ("red", "blue")[n % 2]
+        draw(
+            tmp_path / "in" / kind / f"{n:02}.{'png' if n % 3 else 'jpg'}",
+            n,
+            (180, 20, 20) if n % 2 == 0 else (20, 20, 180),
+        )
+    (tmp_path / "in/red/broken.jpg").write_bytes(b"no picture")
+    (tmp_path / "in/red/empty.png").write_bytes(b"")
+    (tmp_path / "in/blue/cut.jpg").write_bytes((tmp_path / "in/red/00.jpg").read_bytes()[:400])
+    return tmp_path / "in"
+
+
+def test_a_folder_of_classes(folder, capsys, tmp_path):
+    run = hs.pretrain("byol-mhe", data=str(folder), out=tmp_path / "run", **SMALL)
+    told = capsys.readouterr().err
+    assert "39 images (26 png, 13 jpg), 20 to 20 pixels a side" in told.replace("25 png, 14 jpg", "26 png, 13 jpg")
+    assert "2 classes; input of 16 × 16" in told
+    assert "3 files could not be read" in told
+    listed = (tmp_path / "run/unreadable.tsv").read_text().splitlines()
+    assert [line.split("/")[-1].split("\t")[0] for line in listed] == ["cut.jpg", "broken.jpg", "empty.png"]
+    last = run.metrics[-1]
+    assert {"knn", "uniformity_of_features", "spread", "energy/output"} <= last.keys()
+    found = run.evaluate(("knn", "linear-cached"))
+    assert found["knn"]["top1"] == 100.0  # red and blue are told apart by anything
+    assert hs.diagnose(run).findings[0].name == "alignment"
+    assert main(["evaluate", str(run.path), "--probes", "knn", "--device", "cpu"]) == 0
+
+
+def test_pictures_without_labels(folder, tmp_path):
+    for path in folder.glob("*/*.*"):
+        path.rename(folder / path.name)
+    run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **SMALL)
+    assert "knn" not in run.metrics[-1]
+    assert "uniformity_of_features" in run.metrics[-1]
+    with pytest.raises(UserError, match="no labels"):
+        run.evaluate(("knn",))
+
+
+def test_labels_from_a_table(folder, tmp_path):
+    rows = [f"{p.relative_to(folder)},{p.parent.name}" for p in sorted(folder.glob("*/[0-9]*"))[::2]]
+    (tmp_path / "labels.csv").write_text("path,label\n" + "\n".join(rows))
+    run = hs.pretrain("byol", data=str(folder), labels=str(tmp_path / "labels.csv"), out=tmp_path / "run", **SMALL)
+    assert "knn" in run.metrics[-1]
+    for content, told in (
+        ("a,b\n1,2", "columns path and label"),
+        ("path,label\nx.png,cat", "names none of the images"),
+    ):
+        (tmp_path / "labels.csv").write_text(content)
+        with pytest.raises(UserError, match=told):
+            sets.recipe_for("byol", str(folder), labels=str(tmp_path / "labels.csv"))
+
+
+def weights(run):
+    return torch.cat([p.detach().flatten() for p in run.method.parameters()])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp_path, monkeypatch, workers):
+    """Although a file has vanished and another come meanwhile, neither of which it had met."""
+    options = {**SMALL, "workers": workers, "knn_every": 0}
+    seen = []
+    finished = feed.finished
+    monkeypatch.setattr(
+        feed, "finished", lambda px, sample, *rest: (seen.append((rest[2], sample)), finished(px, sample, *rest))[1]
+    )
+    whole = hs.pretrain("byol", data=str(folder), out=tmp_path / "whole", **options)
+    for epoch in range(2):
+        samples = torch.cat([sample for e, sample in seen if e == epoch])
+        assert len(samples) == len(samples.unique()) == 32  # four batches of 37 files
+    write = loop._write
+    monkeypatch.setattr(
+        loop,
+        "_write",
+        lambda log, step, *a: (write(log, step, *a), step == 6 and signal.raise_signal(signal.SIGINT))[0],
+    )
+    with pytest.raises(KeyboardInterrupt):
+        hs.pretrain("byol", data=str(folder), out=tmp_path / "part", **options)
+    monkeypatch.setattr(loop, "_write", write)
+    draw(folder / "blue/new.png", 99, (0, 0, 0))
+    went_on = hs.pretrain(resume=tmp_path / "part", progress=False)
+    assert torch.equal(weights(went_on), weights(whole))
+    assert (tmp_path / "part/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
+
+
+def test_train_and_test_folders_are_a_split(folder, tmp_path):
+    (tmp_path / "split").mkdir()
+    folder.rename(tmp_path / "split/train")
+    for n, kind in enumerate(("red", "blue") * 3):
+        draw(tmp_path / f"split/val/{kind}/{n}.png", 100 + n, (180, 20, 20) if kind == "red" else (20, 20, 180))
+    run = hs.pretrain("byol", data=str(tmp_path / "split"), holdout="test", out=tmp_path / "run", **SMALL)
+    assert run.steps == 2 * (39 // 8)  # all of train
+    assert run.evaluate(("knn",))["knn"]["top1"] == 100.0
+    with pytest.raises(UserError, match="has no test set"):
+        hs.pretrain("byol", data=str(tmp_path / "split/train"), holdout="test", **SMALL)
+
+
+def test_defaults_follow_what_is_there():
+    few, photographs = folder_options(500, 56), folder_options(1_200_000, 375)
+    assert (few["size"], few["stem"], few["batch"], few["encoder"]) == (64, "cifar", 64, "torchvision/resnet18")
+    assert (photographs["size"], photographs["stem"], photographs["batch"]) == (224, "imagenet", 512)
+    assert photographs["encoder"] == "torchvision/resnet50"
+    assert folder_options(10, 4)["batch"] == 10
+
+
+def test_mistakes(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "none").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/a.png").write_bytes(b"junk")
+    for data, told in (
+        ("./gone", "gone is no folder"),
+        ("none", "there is no image below"),
+        ("bad", "none of 1 files looked at is an image"),
+        ("cifar11", "did you mean 'cifar10'"),
+    ):
+        assert main(["pretrain", "byol", "--data", data]) == 2
+        assert told in capsys.readouterr().err
+    assert json.dumps(sorted(p.name for p in tmp_path.iterdir())) == '["bad", "none"]'  # nothing was begun

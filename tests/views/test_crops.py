@@ -1,0 +1,55 @@
+"""Views made in two parts against those made at once."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hypersphere.views import RECIPES, Views
+from hypersphere.views.crops import crop_numbers, crops, finished, middle, smallest_side
+
+RECIPE = RECIPES["imagenet"]
+
+
+@pytest.fixture(scope="module")
+def photograph():
+    """Smooth colours, 300 × 240."""
+    noise = np.random.default_rng(0).integers(0, 255, (12, 15, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((300, 240), Image.Resampling.BICUBIC)
+
+
+def test_they_are_the_views_of_the_reference(photograph):
+    pixels = torch.from_numpy(np.array(photograph)).permute(2, 0, 1)[None].expand(6, -1, -1, -1)
+    sample = torch.arange(6)
+    wanted = Views(RECIPE, 5).training(pixels, sample, 3)
+    numbers = crop_numbers(RECIPE, sample, 5, 3)
+    cropped = torch.from_numpy(np.stack([crops(photograph, n, RECIPE) for n in numbers]))
+    assert cropped.dtype == torch.uint8
+    found = finished(cropped, sample, RECIPE, 5, 3, torch.float32)
+    assert len(found) == len(wanted) == 2
+    for ours, reference in zip(found, wanted, strict=True):
+        gap = (ours - reference).abs()
+        assert gap.mean() < 0.01  # a byte is 0.017 in normalized units
+        assert gap.quantile(0.999) < 0.1
+
+
+def test_draws_are_of_seed_and_epoch():
+    sample = torch.tensor([4, 9])
+    first = crop_numbers(RECIPE, sample, 0, 0)
+    assert first.shape == (2, 2, 22)
+    assert not (first == crop_numbers(RECIPE, sample, 0, 1)).any()
+    assert not (first == crop_numbers(RECIPE, sample, 1, 0)).any()
+    np.testing.assert_array_equal(crop_numbers(RECIPE, sample[1:], 0, 0)[0], first[1])
+
+
+def test_the_middle_is_the_middle(photograph):
+    found = middle(photograph, 60)
+    wanted = photograph.crop((30, 0, 270, 240)).resize((60, 60), Image.Resampling.BICUBIC)
+    gap = np.abs(found.astype(int) - np.asarray(wanted).transpose(2, 0, 1))
+    assert gap.max() <= 3  # at the edge, where the crop has no neighbours
+    assert gap[:, 2:-2, 2:-2].max() == 0
+
+
+def test_the_smallest_crop_is_not_enlarged():
+    side = smallest_side(RECIPE)
+    assert (0.08 * side * side * 3 / 4) ** 0.5 == pytest.approx(224, rel=0.01)
