@@ -81,6 +81,14 @@ def test_labels_from_a_table(folder, tmp_path):
             sets.recipe_for("byol", str(folder), labels=str(tmp_path / "labels.csv"))
 
 
+def test_small_crops_of_files(folder, tmp_path):
+    run = hs.pretrain(
+        "swav-mhe", data=str(folder), out=tmp_path / "run", **{**SMALL, "small_crops": 2, "prototypes": 8}
+    )
+    assert {"knn", "spread", "swav", "regularizer"} <= {name for line in run.metrics for name in line}
+    assert hs.diagnose(run).findings[0].name == "alignment"
+
+
 def weights(run):
     return torch.cat([p.detach().flatten() for p in run.method.parameters()])
 

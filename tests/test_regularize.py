@@ -6,7 +6,12 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import hypersphere as hs
-from hypersphere.regularize import EnergyRegularizer, neurons
+from hypersphere.build import build_method, regularizer_of, spreadings_of
+from hypersphere.config import recipe
+from hypersphere.draws import PROJECTIONS, normals
+from hypersphere.errors import UserError
+from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, neurons
+from hypersphere.train import read_metrics
 
 
 def network():
@@ -228,3 +233,282 @@ def test_lowers_the_energy_of_a_model_trained_with_it():
         optimizer.step()
     assert before > 1.2
     assert regularizer().item() < 0.78  # the minimum for 12 points is 49.165 / 66 = 0.745
+
+
+def matrices(regularizer, d):
+    """The projections that a compressive regularizer keeps for neurons of d weights, each d × k."""
+    columns = normals(
+        regularizer.projections * regularizer.dimensions, torch.arange(d), seed=5, epoch=d, stream=PROJECTIONS
+    )
+    return columns.split(regularizer.dimensions, dim=1)
+
+
+@pytest.mark.parametrize("half_space", [False, True])
+@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
+def test_the_compressive_energy_is_the_mean_over_random_subspaces(metric, half_space):
+    model = network().double()
+    regularizer = EnergyRegularizer(
+        model, 2, metric, weight=3.0, half_space=half_space, dimensions=4, projections=3, seed=5
+    )
+    wanted = {}
+    for name, groups in (
+        ("encoder.0", [model["encoder"][0].weight.flatten(1)]),
+        ("encoder.3", model["encoder"][3].weight.flatten(1).chunk(2)),
+        ("projector.0", [model["projector"][0].weight]),
+        ("projector.2", [model["projector"][2].weight]),
+        ("predictor", [model["predictor"].weight]),
+    ):
+        seen = groups
+        if groups[0].shape[1] > 4:
+            seen = [w @ p.double() for w in groups for p in matrices(regularizer, groups[0].shape[1])]
+        wanted[name] = sum(hs.hyperspherical_energy(w, 2, metric, half_space) for w in seen) / len(seen)
+    torch.testing.assert_close(regularizer.per_layer(), wanted)
+    found, total = regularizer(), 3 * sum(wanted.values())
+    parameters = [p for p in model.parameters() if p.ndim > 1]
+    for a, b in zip(torch.autograd.grad(found, parameters), torch.autograd.grad(total, parameters), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_projections_are_normal_and_nearly_keep_angles():
+    drawn = normals(41, torch.arange(999), seed=2).double()
+    assert drawn.mean().abs() < 0.02
+    assert (drawn.var(0) - 1).abs().max() < 0.2
+    assert (torch.corrcoef(drawn.T) - torch.eye(41)).abs().max() < 0.2
+    assert (drawn.pow(4).mean() - 3).abs() < 0.15
+    layer = nn.Linear(600, 8)
+    compressed = EnergyRegularizer(layer, dimensions=400, projections=4)()
+    torch.testing.assert_close(compressed, EnergyRegularizer(layer)(), rtol=0.03, atol=0)
+
+
+def test_projections_are_those_of_the_seed_and_kept():
+    layer = nn.Linear(9, 6)
+    one, again, other = (EnergyRegularizer(layer, dimensions=3, seed=seed) for seed in (1, 1, 2))
+    assert one() == one() == again()
+    assert one() != other()
+    assert one.state_dict() == {}
+    layer.double()  # after the projections were drawn
+    torch.testing.assert_close(one(), EnergyRegularizer(layer, dimensions=3, seed=1)())
+
+
+def orthogonality(w, kind):
+    """By torch.linalg: of the Gram matrix of neurons, or of weights if they are fewer."""
+    gram = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+    gap = gram - torch.eye(len(gram), dtype=w.dtype)
+    return torch.linalg.matrix_norm(gap, "fro") ** 2 if kind == "soft" else torch.linalg.matrix_norm(gap, 2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("kind", ["soft", "srip"])
+def test_orthogonality_is_the_norm_of_what_the_gram_matrix_has_beyond_the_identity(kind, scale):
+    model = network().double()
+    for parameter in model.parameters():
+        parameter.data *= scale
+    regularizer = hs.OrthogonalityRegularizer(model, kind, weight=3.0, iterations=1000)
+    one, two = (orthogonality(w, kind) for w in model["encoder"][3].weight.flatten(1).chunk(2))
+    wanted = {
+        "encoder.0": orthogonality(model["encoder"][0].weight.flatten(1), kind),
+        "encoder.3": (one + two) / 2,
+        **{f"projector.{i}": orthogonality(model["projector"][i].weight, kind) for i in (0, 2)},
+        "predictor": orthogonality(model["predictor"].weight, kind),
+    }
+    torch.testing.assert_close(regularizer.per_layer(), wanted, rtol=1e-5, atol=0)
+    found, total = regularizer(), 3 * sum(wanted.values())
+    torch.testing.assert_close(found, total)
+    parameters = [p for p in model.parameters() if p.ndim > 1]
+    for a, b in zip(torch.autograd.grad(found, parameters), torch.autograd.grad(total, parameters), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4 * b.abs().max().item())
+
+
+def linear(weight):
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False).to(weight.dtype)
+    layer.weight.data = weight.clone()
+    return layer
+
+
+def test_either_gram_matrix_has_the_same_soft_gradient():
+    tall = torch.randn(7, 3, dtype=torch.float64)
+    layer = linear(tall)
+    value = OrthogonalityRegularizer(layer)()
+    value.backward()
+    w = tall.requires_grad_()
+    of_neurons = (w @ w.T - torch.eye(7)).square().sum()
+    of_neurons.backward()
+    torch.testing.assert_close(value + 4, of_neurons)
+    torch.testing.assert_close(layer.weight.grad, w.grad)
+
+
+@pytest.mark.parametrize("kind", ["soft", "srip"])
+def test_orthonormal_neurons_have_nothing_to_mend_and_zero_ones_no_gradient(kind):
+    for weight in (torch.eye(3, 5), torch.eye(5, 3)):
+        layer = linear(weight)
+        value = OrthogonalityRegularizer(layer, kind)()
+        value.backward()
+        assert value == 0
+        assert (layer.weight.grad == 0).all()
+    weight = torch.randn(4, 6)
+    weight[1] = 0
+    layer = linear(weight)
+    OrthogonalityRegularizer(layer, kind)().backward()
+    assert layer.weight.grad.isfinite().all()
+    assert layer.weight.grad[1].abs().max() <= (0 if kind == "soft" else 1e-6)
+    assert layer.weight.grad[0].abs().sum() > 0
+    layer = linear(torch.zeros(4, 6))
+    value = OrthogonalityRegularizer(layer, kind)()
+    value.backward()
+    assert value.item() == pytest.approx(4 if kind == "soft" else 1)
+    assert (layer.weight.grad == 0).all()
+
+
+def test_srip_of_eigenvalues_of_either_sign():
+    """λ = ±0.6: the power method ends in a mixture of both eigenvectors, and ‖Av‖ is still 0.6."""
+    layer = linear(torch.diag(torch.tensor([1.6, 1.0, 0.4]).sqrt()))
+    assert OrthogonalityRegularizer(layer, "srip")().item() == pytest.approx(0.6, rel=1e-4)
+
+
+def test_few_power_iterations_find_less():
+    layer = linear(torch.randn(40, 60) / 8)
+    found = [OrthogonalityRegularizer(layer, "srip", iterations=i)() for i in (1, 3, 10, 300)]
+    assert found == sorted(found)
+    torch.testing.assert_close(found[-1], orthogonality(layer.weight, "srip"), rtol=1e-3, atol=0)
+    assert found[2] > 0.9 * found[-1]
+
+
+@pytest.mark.parametrize("kind", ["soft", "srip"])
+def test_lowering_orthogonality_makes_neurons_orthonormal(kind):
+    layer = nn.Linear(8, 5, bias=False)
+    regularizer = OrthogonalityRegularizer(layer, kind)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.05)
+    for step in range(400):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05 * (1 - step / 400)
+        optimizer.zero_grad()
+        regularizer().backward()
+        optimizer.step()
+    assert (layer.weight @ layer.weight.T - torch.eye(5)).abs().max() < 0.02
+
+
+REGULARIZERS = {
+    "compressive": lambda model, **options: EnergyRegularizer(model, dimensions=3, projections=2, **options),
+    "soft": lambda model, **options: OrthogonalityRegularizer(model, "soft", **options),
+    "srip": lambda model, **options: OrthogonalityRegularizer(model, "srip", iterations=2, **options),
+}
+
+
+@pytest.mark.parametrize("kind", REGULARIZERS)
+def test_others_share_the_choice_of_layers_and_register_nothing(kind):
+    model = network()
+    regularizer = REGULARIZERS[kind](model, where=["projector", "predictor"])
+    assert regularizer.per_layer().keys() == {"projector.0", "projector.2", "predictor"}
+    before = model.state_dict().keys()
+    model.regularizer = regularizer
+    regularizer()
+    assert regularizer.state_dict() == {}
+    assert model.state_dict().keys() == before
+    clone = copy.deepcopy(model)
+    with torch.no_grad():
+        clone["predictor"].weight.mul_(torch.randn(5, 4))
+    assert clone.regularizer() != regularizer()
+    with pytest.raises(ValueError, match=r"'projektor'.*encoder, projector, predictor"):
+        REGULARIZERS[kind](model, where="projektor")
+    with pytest.raises(ValueError, match="weight must be finite"):
+        REGULARIZERS[kind](model, weight=-1.0)
+
+
+@pytest.mark.parametrize("kind", REGULARIZERS)
+def test_others_under_autocast_in_half_precision_and_compiled(kind):
+    model = nn.Linear(6, 5)
+    regularizer = REGULARIZERS[kind](model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = regularizer()
+    assert inside == regularizer()
+    half = copy.deepcopy(model).half()
+    found = REGULARIZERS[kind](half)()
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, REGULARIZERS[kind](copy.deepcopy(half).float())())
+    found.backward()
+    assert all(p.grad.isfinite().all() for p in half.parameters() if p.ndim > 1)
+    fresh = REGULARIZERS[kind](model)
+    compiled = torch.compile(fresh, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(), inside)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda model: OrthogonalityRegularizer(model, "hard"), "kind must be 'soft' or 'srip', not 'hard'"),
+        (lambda model: OrthogonalityRegularizer(model, "srip", iterations=0), "iterations must be"),
+        (lambda model: EnergyRegularizer(model, dimensions=0), "dimensions must be"),
+        (lambda model: EnergyRegularizer(model, dimensions=3, projections=1.5), "projections must be"),
+    ],
+)
+def test_mistakes_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(network())
+
+
+SMALL = {"hidden": 32, "projection": 8, "epochs": 1, "knn_every": 0, "device": "cpu"}
+
+
+def test_a_config_switches_regularizers_of_weights_on():
+    plain = recipe("byol", "digits", **SMALL)
+    method = build_method(plain, 1)
+    layers = {"where": ["projector", "predictor"], "metric": "geodesic"}
+    assert regularizer_of(plain, method) is None
+    for options, wanted in (
+        ({"energy": 2.0}, EnergyRegularizer(method, weight=2.0, **layers)),
+        ({"energy": 2.0, "energy_half_space": True}, EnergyRegularizer(method, weight=2.0, half_space=True, **layers)),
+        (
+            {"energy": 2.0, "energy_projection": 5, "seed": 7},
+            EnergyRegularizer(method, weight=2.0, dimensions=5, seed=7, **layers),
+        ),
+        ({"orthogonality": 0.5}, OrthogonalityRegularizer(method, "soft", 0.5, layers["where"])),
+        (
+            {"orthogonality": 0.5, "orthogonality_kind": "srip"},
+            OrthogonalityRegularizer(method, "srip", 0.5, layers["where"]),
+        ),
+    ):
+        assert regularizer_of(plain.replace(**options), method)() == wanted()
+    both = plain.replace(energy=2.0, orthogonality=0.5)
+    parts = [regularizer_of(both.replace(**{name: 0.0}), method)() for name in ("energy", "orthogonality")]
+    torch.testing.assert_close(regularizer_of(both, method)(), sum(parts))
+    with pytest.raises(UserError, match=r"`energy_layers`: .*'nowhere'"):
+        regularizer_of(plain.replace(orthogonality=0.5, energy_layers=("nowhere",)), method)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"orthogonality": -1.0}, {"koleo": -1.0}, {"sigreg": float("nan")}, {"variance_covariance": -0.1},
+     {"energy_projection": 1}, {"orthogonality_kind": "hard"}],
+)  # fmt: skip
+def test_wrong_options_are_named(options):
+    with pytest.raises(UserError, match=f"`{next(iter(options))}` must be"):
+        recipe("byol", "digits", **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "term"),
+    [
+        ("byol", {"energy": 1.0, "energy_projection": 4}, "regularizer"),
+        ("byol", {"energy": 1.0, "energy_half_space": True, "orthogonality": 0.01}, "regularizer"),
+        ("simclr", {"orthogonality": 0.1, "orthogonality_kind": "srip"}, "regularizer"),
+        ("byol", {"variance_covariance": 0.1}, "variance_covariance"),
+        ("simclr", {"koleo": 0.1}, "koleo"),
+        ("byol", {"sigreg": 0.05}, "sigreg"),
+    ],
+)
+def test_a_run_with_each(tmp_path, method, options, term):
+    run = hs.pretrain(method, "digits", out=tmp_path / "run", log_every=1, progress=False, **SMALL, **options)
+    lines = [line for line in read_metrics(run.path / "metrics.jsonl") if "loss" in line]
+    assert len(lines) == 8
+    own = {"byol": "byol", "simclr": "nt_xent"}[method]
+    for line in lines:
+        weight = 1 if term == "regularizer" else options[term]
+        assert line["loss"] == pytest.approx(line[own] + weight * line[term], rel=1e-4)
+    assert len({line[term] for line in lines}) == 8
+    if term == "sigreg":  # of two views at each update, counted for a run that is resumed
+        assert hs.load_run(run.path).method.sigreg.calls == 16
+
+
+def test_what_spreads_features_is_off_by_default():
+    assert spreadings_of(recipe("byol", "digits")) == ()
+    assert not any("sigreg" in name for name in build_method(recipe("byol", "digits", **SMALL), 1).state_dict())

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hypersphere.diagnosis import Diagnosis, diagnose
-    from hypersphere.regularize import EnergyRegularizer
+    from hypersphere.loading import load
+    from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
     from hypersphere.run import Run, load_run, pretrain
     from hypersphere.sphere import (
         alignment,
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
         effective_rank,
         hyperspherical_energy,
         info_nce,
+        koleo,
         nt_xent,
+        sigreg,
         uniformity,
+        variance_covariance,
     )
 
 __version__ = "0.1.0"
 __all__ = [
     "Diagnosis",
     "EnergyRegularizer",
+    "OrthogonalityRegularizer",
     "Run",
     "alignment",
     "byol_loss",
@@ -35,16 +40,20 @@ __all__ = [
     "effective_rank",
     "hyperspherical_energy",
     "info_nce",
+    "koleo",
+    "load",
     "load_run",
     "nt_xent",
     "pretrain",
+    "sigreg",
     "uniformity",
+    "variance_covariance",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
-    for part in ("sphere", "regularize", "run", "diagnosis") if name in __all__ else ():
+    for part in ("sphere", "regularize", "run", "diagnosis", "loading") if name in __all__ else ():
         module = import_module(f"hypersphere.{part}")
         if hasattr(module, name):
             globals()[name] = getattr(module, name)

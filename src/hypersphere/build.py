@@ -3,8 +3,11 @@
 import copy
 import dataclasses
 import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
+from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.data import SOURCES, Images, balanced
@@ -12,49 +15,91 @@ from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, centre, extract
 from hypersphere.machine import Execution
-from hypersphere.methods import METHODS, Batch, Method
+from hypersphere.methods import METHODS, Batch, Method, Spreading
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
-from hypersphere.regularize import EnergyRegularizer
+from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer
 from hypersphere.sets import in_files, voting_of
+from hypersphere.sphere import koleo, uniformity, variance_covariance
+from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Monitor, Plan, Trainer
-from hypersphere.views import RECIPES, Recipe, Views, folder_recipe
+from hypersphere.views import INFOMIN, RECIPES, Recipe, Views, folder_recipe, with_small_crops
 
 
-def build_method(config: Config, channels: int) -> Method:
-    """A method takes from the config the options that it names."""
+def build_method(config: Config, channels: int, classes: int = 2) -> Method:
+    """A method takes from the config the options that it names. `classes` are those of the labels, for methods that
+    learn them; who wants the encoder alone need not know how many there are."""
     encoder = build_encoder(
         config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
     )
     kind = METHODS[config.method]
+    if config.small_crops and not kind.takes_small_crops:
+        taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
+        raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
+    if kind.clusters and in_files(config):
+        raise UserError(f"`method` {config.method} clusters images held in memory, not the files of {config.data}")
     options = {
         name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if hasattr(config, name)
     }
-    return kind(**{**options, "encoder": encoder, "features": features_of(encoder)})
+    if "classes" in inspect.signature(kind.__init__).parameters:
+        options["classes"] = classes
+    method = kind(**{**options, "encoder": encoder, "features": features_of(encoder)})
+    method.spreading = spreadings_of(config)
+    for spreading in method.spreading:
+        if isinstance(spreading.of, nn.Module):  # its state is saved with the method's
+            method.add_module(spreading.name, spreading.of)
+    return method
 
 
-def regularizer_of(config: Config, method: Method) -> EnergyRegularizer | None:
-    if config.energy == 0:
-        return None
+def spreadings_of(config: Config) -> tuple[Spreading, ...]:
+    """The losses of the projections that a config weighs."""
+    losses: dict[str, tuple[float, Callable[[Tensor], Tensor]]] = {
+        "uniformity": (config.uniformity, partial(uniformity, t=config.uniformity_t)),
+        "variance_covariance": (config.variance_covariance, variance_covariance),
+        "koleo": (config.koleo, koleo),
+        "sigreg": (config.sigreg, Sketching(seed=config.seed)),
+    }
+    return tuple(Spreading(name, weight, loss) for name, (weight, loss) in losses.items() if weight)
+
+
+def regularizer_of(config: Config, method: Method) -> Callable[[], Tensor] | None:
+    """The sum of those of the weights that a config weighs."""
     try:
-        return EnergyRegularizer(
+        regularizers = list(_regularizers(config, method))
+    except ValueError as error:
+        raise UserError(f"`energy_layers`: {error}") from None
+    if len(regularizers) < 2:
+        return next(iter(regularizers), None)
+    return lambda: torch.stack([regularizer() for regularizer in regularizers]).sum()
+
+
+def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]:
+    where = [part for part in config.energy_layers if not isinstance(getattr(method, part, None), nn.Identity)]
+    if config.energy:
+        yield EnergyRegularizer(
             method,
             s=config.energy_s,
             metric=config.energy_metric,
             weight=config.energy,
             half_space=config.energy_half_space,
-            where=config.energy_layers,
+            where=where,
+            dimensions=config.energy_projection,
+            seed=config.seed,
         )
-    except ValueError as error:
-        raise UserError(f"`energy_layers`: {error}") from None
+    if config.orthogonality:
+        yield OrthogonalityRegularizer(
+            method, config.orthogonality_kind, weight=config.orthogonality, where=where, seed=config.seed
+        )
 
 
 def view_recipe(config: Config) -> Recipe:
     views = folder_recipe(config.size or 224) if in_files(config) else RECIPES[config.data]
-    if config.crop_min is None:
-        return views
-    crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
-    return dataclasses.replace(views, augmentations=tuple(crops))
+    if config.policy == "infomin":
+        views = dataclasses.replace(views, augmentations=(INFOMIN, INFOMIN))
+    if config.crop_min is not None:
+        crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
+        views = dataclasses.replace(views, augmentations=tuple(crops))
+    return with_small_crops(views, config.small_crops)
 
 
 def plan_of(config: Config, images: int) -> Plan:

@@ -36,7 +36,7 @@ def _run(words: list[str]) -> None:
     if not words or words[0] in ("-h", "--help", "help"):
         print("hypersphere: self-supervised representation learning on the unit hypersphere\n")
         for name, (_, summary) in COMMANDS.items():
-            print(f"  hypersphere {name:9} {summary}")
+            print(f"  hypersphere {name:10} {summary}")
         print("\nhypersphere COMMAND --help explains each.")
     elif words[0] == "--version":
         from hypersphere import __version__

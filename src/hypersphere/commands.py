@@ -1,6 +1,7 @@
 """What each command of the command line does with its words."""
 
 import dataclasses
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,8 @@ def command(summary: str) -> Callable[[Callable[[list[str]], None]], Callable[[l
 class PretrainOptions(Config):
     # Go on with the interrupted run in this folder; other options must agree with those it was started with.
     resume: Path | None = None
+    # Regularize the energy of the weights: the same as METHOD-mhe.
+    regularize: Literal["mhe"] | None = None
     # METHOD says it.
     method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
 
@@ -39,7 +42,7 @@ class PretrainOptions(Config):
         return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
 
 
-@command("METHOD   learn an encoder: byol, byol-uni, byol-mhe or simclr")
+@command("METHOD   learn an encoder, by a method such as byol-mhe: see hypersphere methods")
 def pretrain(words: list[str]) -> None:
     if any(word.partition("=")[0] == "--method" for word in words):
         raise UserError("the method is said without --method: hypersphere pretrain METHOD …")
@@ -47,6 +50,8 @@ def pretrain(words: list[str]) -> None:
     data, resume = peek(words, "--data"), peek(words, "--resume")
     if method is None and resume is None and not {"-h", "--help"} & set(words):
         raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
+    if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
+        method += "-mhe"
     if resume is None:
         default = _recipe(method or "byol", data or "cifar10", peek(words, "--labels"))
     else:
@@ -63,7 +68,7 @@ def pretrain(words: list[str]) -> None:
     if resume is None:
         from hypersphere.run import start
 
-        run = start(config)
+        run = start(config.replace(data=default.data))  # of a folder, its whole path
     else:
         run = go_on(Path(resume), agreeing(saved, config, resume))
     print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
@@ -375,3 +380,126 @@ def report(words: list[str]) -> None:
 
     write_report(paths, options.out, options.device, options.root, progress=True)
     print(f"written to {options.out}")
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedOptions:
+    # The file to write, .parquet or .npz; -o for short.
+    out: Path | None = None
+    # Processes that decode image files (None: one for each core beside a GPU, else none).
+    workers: int | None = None
+    # auto: the GPU if there is one.
+    device: str = "auto"
+
+
+@command("RUN …    the vector of every image below a folder, into a file")
+def embed(words: list[str]) -> None:
+    words = ["--out" if word == "-o" else word for word in words]
+    places = take_words(words, EmbedOptions)
+    about = (
+        "Write path and vector of every image below the folder IMAGES, as .parquet or .npz.\n\n"
+        "RUN: a run's folder, or one that export wrote."
+    )
+    options = parse(EmbedOptions, words, "hypersphere embed RUN IMAGES -o FILE", about, EmbedOptions())
+    if len(places) != 2 or options.out is None:
+        raise UserError("say what encodes which images into which file: hypersphere embed RUN IMAGES -o FILE.parquet")
+    from hypersphere.embed import embed as write
+
+    run, images = places
+    found = write(run, images, options.out, device=options.device, workers=options.workers, progress=True)
+    print(
+        f"{options.out}: {found.images:,} images, {found.dimensions} numbers each; {len(found.unreadable)} unreadable"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class NeighboursOptions:
+    # How many to show of each query.
+    count: int = 10
+    # Write a page with the pictures as well.
+    page: Path | None = None
+    # Where the run or the exported encoder lies that made FILE (None: where it was then).
+    encoder: Path | None = None
+    # auto: the GPU if there is one.
+    device: str = "auto"
+
+
+@command("FILE …   the images of such a file that are most like others")
+def neighbours(words: list[str]) -> None:
+    places = take_words(words, NeighboursOptions)
+    about = "Print the images in FILE, which embed wrote, with the highest cosine with each QUERY, an image."
+    prog = "hypersphere neighbours FILE QUERY …"
+    options = parse(NeighboursOptions, words, prog, about, NeighboursOptions())
+    if len(places) < 2:
+        raise UserError("say where to look, and for what: hypersphere neighbours FILE QUERY …")
+    from hypersphere.data.folder import shown
+    from hypersphere.gallery import check_page, write_gallery
+    from hypersphere.neighbours import neighbours as nearest
+
+    if options.page is not None:
+        check_page(options.page)
+    file, *queries = places
+    found = nearest(file, queries, count=options.count, encoder=options.encoder, device=options.device)
+    for one in found:
+        print(f"{shown(one.query)}:")
+        for path, cosine in one.neighbours:
+            print(f"  {cosine:.4f}  {shown(path)}")
+    if options.page is not None:
+        write_gallery(options.page, found, file)
+        print(f"written to {options.page}")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    # Folder to write to (None: export in the run's folder).
+    out: Path | None = None
+    # onnx: an ONNX file as well, for batches of any size.
+    format: Literal["safetensors", "onnx"] = "safetensors"
+
+
+@command("RUN      the encoder's weights with a card, to load without hypersphere; ONNX")
+def export(words: list[str]) -> None:
+    path = take_word(words, ExportOptions, "RUN")
+    about = "Write a run's encoder as encoder.safetensors and card.json, which says how to load and feed it."
+    options = parse(ExportOptions, words, "hypersphere export RUN", about, ExportOptions())
+    if path is None:
+        raise UserError("say which run to export: hypersphere export RUN")
+    from hypersphere.export import export as write
+
+    folder = write(path, options.out, options.format)
+    print(f"written to {folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodsOptions:
+    pass
+
+
+@command("[METHOD] list the methods with their papers and defaults, or tell all about one")
+def methods(words: list[str]) -> None:
+    name = take_word(words, MethodsOptions, "METHOD")
+    about = (
+        "List the methods: paper, idea, and what their options are on CIFAR-10 where not as BYOL's. With METHOD, also\n"
+        "what was published and what is different here. Any has variants METHOD-uni, METHOD-mhe and METHOD-uni-mhe."
+    )
+    parse(MethodsOptions, words, "hypersphere methods [METHOD]", about, MethodsOptions())
+    chosen = recipe(name).method if name is not None else None
+    from inspect import getdoc, getmodule
+
+    from hypersphere.methods import METHODS
+
+    for key, kind in METHODS.items() if chosen is None else [(chosen, METHODS[chosen])]:
+        first_line = (getattr(getmodule(kind), "__doc__", None) or key).splitlines()[0]
+        print(f"{name or key}: {first_line}")
+        if chosen is not None and kind.__doc__:
+            print(f"\n{getdoc(kind)}\n")
+        print(_defaults(recipe(name or key)))
+
+
+def _defaults(config: Config) -> str:
+    """What most decides a run, and what a method changes."""
+    shown = ["epochs", "batch", "optimizer", "lr", "weight_decay"]
+    shown += [option for option in config.differences(Config()) if option not in (*shown, "method")]
+    values = {option: getattr(config, option) for option in shown}
+    said = [f"{option} {' + '.join(value) if isinstance(value, tuple) else value}" for option, value in values.items()]
+    return textwrap.fill(", ".join(said), 100, initial_indent="    ", subsequent_indent="    ")

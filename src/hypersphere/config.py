@@ -40,8 +40,11 @@ class Config:
     size: int | None = None
     # Least share of the image's area that a random crop keeps (None: the data set's recipe).
     crop_min: float | None = None
+    # Small crops of each image beside its two views, of half their side; for swav, dino, deepcluster and obow.
+    small_crops: int = 0
 
-    # Encoder: torchvision/resnet18, torchvision/resnet50, hypersphere/alexnet or hypersphere/digits.
+    # Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
+    # hypersphere/digits.
     encoder: str = "torchvision/resnet18"
     # First layers of a ResNet: cifar keeps small images at full size.
     stem: Literal["cifar", "imagenet"] = "cifar"
@@ -55,15 +58,51 @@ class Config:
     projection: int = 256
 
     # Loss between the views.
-    method: Literal["byol", "simclr"] = "byol"
-    # BYOL: the target's decay at the start; it rises to 1.
+    method: Literal[
+        "byol",
+        "simclr",
+        "simsiam",
+        "moco",
+        "infomin",
+        "barlow",
+        "supervised",
+        "swav",
+        "dino",
+        "deepcluster",
+        "obow",
+    ] = "byol"
+    # Decay of the moving average of the weights; BYOL, DINO and OBoW: at the start, it rises to 1.
     tau: float = 0.99
-    # BYOL: weight of the uniformity loss of the projections (0: off).
+    # Weight of the uniformity loss of the projections (0: off).
     uniformity: float = 0.0
     # Its t.
     uniformity_t: float = 2.0
-    # SimCLR: temperature of the softmax.
+    # Weight of VICReg's variance and covariance of the projections (0: off).
+    variance_covariance: float = 0.0
+    # Weight of KoLeo, the nearest neighbours' distances, of the projections (0: off).
+    koleo: float = 0.0
+    # Weight of SIGReg, the distance to a normal law in random directions, of the projections (0: off).
+    sigreg: float = 0.0
+    # Temperature of the softmax, of methods that have one.
     temperature: float = 0.5
+    # BYOL: the predictor after the projector.
+    predictor: bool = True
+    # SimSiam: hidden units of the predictor.
+    bottleneck: int = 512
+    # SimSiam and Barlow Twins: linear layers of the projector.
+    layers: int = 2
+    # Barlow Twins: weight λ of the correlations between dimensions.
+    redundancy: float = 0.005
+    # MoCo and InfoMin: keys of earlier images that are kept as negatives.
+    queue: int = 4096
+    # SwAV and DINO: prototypes; DeepCluster: clusters; OBoW: words of the vocabulary.
+    prototypes: int = 512
+    # SwAV: earlier projections of each view that prototypes are shared out among, beside those of the batch.
+    codes_queue: int = 0
+    # InfoMin: patches along a side of the jigsaw.
+    jigsaw: int = 3
+    # Augmentations: of the data set's recipe, or InfoMin's stronger ones (without RandAugment).
+    policy: Literal["data", "infomin"] = "data"
     # Weight of the hyperspherical energy of the networks' weights (0: off).
     energy: float = 0.0
     # Its power s; 0 is the logarithmic energy.
@@ -72,6 +111,12 @@ class Config:
     energy_metric: Literal["euclidean", "geodesic"] = "geodesic"
     # Count the negatives of the neurons as well.
     energy_half_space: bool = False
+    # Dimensions of 20 random subspaces to take the mean energy in (None: the energy in the whole space).
+    energy_projection: int | None = None
+    # Weight of the departure of the networks' weights from orthonormal ones (0: off), in the layers of energy_layers.
+    orthogonality: float = 0.0
+    # Its norm: of Frobenius, squared (soft), or the spectral one (srip).
+    orthogonality_kind: Literal["soft", "srip"] = "soft"
     # Sub-networks, or name patterns, of the regularized layers.
     energy_layers: tuple[str, ...] = ("projector", "predictor")
 
@@ -113,8 +158,8 @@ class Config:
     workers: int | None = _unhashed(None)
     # Folder of the run (None: a new one in runs/).
     out: Path | None = _unhashed(None)
-    # Updates between checkpoints; one is also written at the end and on Ctrl-C.
-    save_every: int = _unhashed(500)
+    # Updates between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C.
+    save_every: int | None = _unhashed(None)
     # Updates between lines of metrics.jsonl.
     log_every: int = _unhashed(10)
     # Epochs between k-NN accuracies, and other measures, of the held-out images (0: never).
@@ -128,15 +173,18 @@ class Config:
         self._check("data", self.data in DATA or is_folder(self.data), f"one of {', '.join(DATA)}, or a folder")
         self._check("size", self.size is None or 8 <= self.size <= 1024, "between 8 and 1024")
         self._check("workers", self.workers is None or self.workers >= 0, "at least 0")
-        for name in ("epochs", "hidden", "projection", "save_every", "log_every"):
-            self._check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("uniformity", "energy", "energy_s", "weight_decay", "knn_every", "seed"):
+        of_networks = ("hidden", "projection", "bottleneck", "layers", "queue", "jigsaw")
+        for name in ("epochs", *of_networks, "prototypes", "save_every", "log_every"):
+            self._check(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1")
+        weights = ("uniformity", "energy", "energy_s", "weight_decay", "redundancy")
+        diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality")
+        for name in (*weights, *diversity, "knn_every", "seed", "small_crops", "codes_queue"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
         for name in ("lr", "trust", "temperature", "uniformity_t"):
             self._check(name, getattr(self, name) > 0, "above 0")
         for name in ("tau", "momentum"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
-        for name in ("batch", "micro_batch", "dimensions"):
+        for name in ("batch", "micro_batch", "dimensions", "energy_projection"):
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 2, "at least 2")
         self._check("seed", self.seed < 2**32, "below 2³²")
         self._check(
@@ -145,7 +193,6 @@ class Config:
         self._check("crop_min", self.crop_min is None or 0 < self.crop_min <= 1, "above 0 and at most 1")
         divides = self.micro_batch is None or self.batch % self.micro_batch == 0
         self._check("micro_batch", divides, f"a divisor of `batch` {self.batch}")
-        self._check("uniformity", self.method == "byol" or self.uniformity == 0, f"0 with {self.method}")
         self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
 
     def _check(self, name: str, right: bool, wanted: str) -> None:
@@ -215,12 +262,99 @@ _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _HASHED = [name for name, f in _FIELDS.items() if f.metadata.get("hashed", True)]
 
 
+_SGD: dict[str, Any] = {
+    "uniformity": 0.0,
+    "energy": 0.0,
+    "batch": 512,
+    "optimizer": "sgd",
+    "lr": 0.03,
+    "warmup": 0,
+    "weight_decay": 5e-4,
+}
+_MOCO: dict[str, Any] = {
+    **_SGD,
+    "method": "moco",
+    "epochs": 200,
+    "hidden": 512,
+    "projection": 128,
+    "temperature": 0.1,
+    "energy_layers": ("projector",),
+}
+_CLUSTERING: dict[str, Any] = {
+    "uniformity": 0.0,
+    "energy": 0.0,
+    "energy_layers": ("projector",),
+    "small_crops": 4,
+    "hidden": 2048,
+    "projection": 128,
+    "temperature": 0.1,
+    "lr": 0.6,
+}
+
 # method → what it changes
 PRESETS: dict[str, dict[str, Any]] = {
     "byol": {"method": "byol", "uniformity": 0.0, "energy": 0.0},
     "byol-uni": {"method": "byol", "uniformity": 0.125, "energy": 0.0},
     "byol-mhe": {"method": "byol", "uniformity": 0.0, "energy": 10.0},
     "simclr": {"method": "simclr", "uniformity": 0.0, "energy": 0.0, "energy_layers": ("projector",)},
+    "simsiam": {
+        **_SGD,
+        "method": "simsiam",
+        "epochs": 800,
+        "hidden": 2048,
+        "projection": 2048,
+    },
+    "moco": _MOCO,
+    "infomin": {
+        **_MOCO,
+        "method": "infomin",
+        "temperature": 0.15,
+        "policy": "infomin",
+        "energy_layers": ("projector", "jigsaw_projector"),
+    },
+    "barlow": {
+        "method": "barlow",
+        "uniformity": 0.0,
+        "energy": 0.0,
+        "energy_layers": ("projector",),
+        "lr": 0.2,
+        "weight_decay": 1.5e-6,
+        "hidden": 2048,
+        "projection": 2048,
+        "layers": 3,
+    },
+    "supervised": {
+        **_SGD,
+        "method": "supervised",
+        "epochs": 164,
+        "batch": 128,
+        "lr": 0.2,
+        "weight_decay": 1e-4,
+        "energy_layers": ("encoder", "classifier"),
+    },
+    "swav": {**_CLUSTERING, "method": "swav", "energy_layers": ("projector", "prototypes")},
+    "dino": {
+        **_CLUSTERING,
+        "method": "dino",
+        "energy_layers": ("projector", "prototypes"),
+        "projection": 256,
+        "prototypes": 4096,
+        "tau": 0.996,
+        "lr": 0.3,
+        "weight_decay": 1e-4,
+    },
+    "deepcluster": {**_CLUSTERING, "method": "deepcluster"},
+    "obow": {
+        **_CLUSTERING,
+        "method": "obow",
+        "energy_layers": ("projector", "generators"),
+        "prototypes": 2048,
+        "temperature": 0.125,
+        "optimizer": "sgd",
+        "batch": 512,
+        "lr": 0.03,
+        "weight_decay": 1e-4,
+    },
 }
 
 # 300 epochs of ImageNet
@@ -249,9 +383,23 @@ DATA: dict[str, dict[str, Any]] = {
         "batch": 128,
         "optimizer": "adamw",
         "lr": 0.008,
+        "warmup": None,
         "weight_decay": 0.05,
         "knn_every": 20,
     },
+}
+
+
+# method → what it changes on digits, whose own options stand before those of PRESETS
+ON_DIGITS: dict[str, dict[str, Any]] = {
+    "simsiam": {"bottleneck": 64},
+    "moco": {"queue": 512},
+    "infomin": {"queue": 512, "policy": "data", "jigsaw": 2},
+    "barlow": {"projection": 256},
+    "swav": {"prototypes": 64, "small_crops": 0},
+    "dino": {"prototypes": 256, "small_crops": 0, "tau": 0.99},
+    "deepcluster": {"prototypes": 64, "small_crops": 0},
+    "obow": {"prototypes": 256, "small_crops": 0},
 }
 
 
@@ -279,13 +427,28 @@ def folder_options(images: int, side: int) -> dict[str, Any]:
 
 
 def preset(method: str) -> dict[str, Any]:
-    return _named("method", method, PRESETS)
+    """Of a method; any has variants with uniformity loss (-uni), energy (-mhe) or both (-uni-mhe)."""
+    if not isinstance(method, str) or method in PRESETS:
+        return _named("method", method, PRESETS)
+    base = method.removesuffix("-mhe").removesuffix("-uni")
+    if base not in PRESETS:
+        return _named("method", method, PRESETS)
+    added = {"-uni": PRESETS["byol-uni"]["uniformity"], "-mhe": PRESETS["byol-mhe"]["energy"]}
+    given = method.removeprefix(base)
+    return {
+        **PRESETS[base],
+        "uniformity": added["-uni"] * ("-uni" in given),
+        "energy": added["-mhe"] * ("-mhe" in given),
+    }
 
 
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
     of_data = {} if is_folder(data) else _named("data", data, DATA)
-    return Config().replace(**{"data": data, **of_data, **preset(method), **options})
+    of_method = preset(method)
+    if data == "digits":
+        of_method = {**of_method, **of_data, **ON_DIGITS.get(of_method["method"], {})}
+    return Config().replace(**{"data": data, **of_data, **of_method, **options})
 
 
 def _named(option: str, name: Any, table: dict[str, dict[str, Any]]) -> dict[str, Any]:

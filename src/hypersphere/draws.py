@@ -4,10 +4,14 @@ The counter is (sample, epoch, view, block), the key (seed, stream), so every nu
 on any device and in any order. Words are 32 bits, held in int64.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
-VIEWS, PROBE, ORDER, SPLIT, FEW_SHOT, PROBE_ORDER, SAMPLE, FEW_LABELS = range(8)  # streams: what the numbers are for
+# streams: what the numbers are for
+VIEWS, PROBE, ORDER, SPLIT, FEW_SHOT, PROBE_ORDER, SAMPLE, FEW_LABELS, JIGSAW, PROJECTIONS, POWER, SKETCH = range(12)
+CLUSTERS, WORDS = range(12, 14)
 
 _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -40,6 +44,15 @@ def uniforms(
     zero = torch.zeros_like(blocks)
     words = philox((sample.long()[:, None], zero + epoch, zero + view, blocks), (seed & _WORD, stream))
     return (torch.stack(words, dim=-1).flatten(1)[:, :count] >> 8).float() * 2.0**-24
+
+
+def normals(
+    count: int, sample: Tensor, *, seed: int, epoch: int | Tensor = 0, view: int = 0, stream: int = VIEWS
+) -> Tensor:
+    """`count` standard normal numbers for each sample, B × count, float32: two of each two uniforms (Box–Muller)."""
+    u = uniforms(2 * -(-count // 2), sample, seed=seed, epoch=epoch, view=view, stream=stream)
+    radius, angle = (-2 * torch.log1p(-u[:, 0::2])).sqrt(), 2 * math.pi * u[:, 1::2]
+    return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :count]
 
 
 def permutation(

@@ -34,7 +34,7 @@ def write_atomically(path: Path, blob: bytes | memoryview) -> None:
 
 @contextlib.contextmanager
 def put_in_place(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to, which takes its place at the end; whatever goes wrong, nothing is left of it."""
+    """A name beside `path` to write to, which takes its place at the end; if anything goes wrong, it is removed."""
     scratch = path.with_name(path.name + ".part")
     try:
         yield scratch

@@ -275,7 +275,7 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
     plan = plan_of(config, len(learnt) if files is None else len(files))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), how.applied():
         torch.manual_seed(config.seed)
-        method = build_method(config, learnt.channels).to(device).to(memory_format=how.layout)
+        method = build_method(config, learnt.channels, len(learnt.classes)).to(device).to(memory_format=how.layout)
         try_encoder(config, method, learnt)
         trainer = trainer_of(config, method, how)
         if how.kernels:
@@ -283,7 +283,8 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
         run = Run(path or _new_folder(config), config, method, 0, 0.0)
         with own(run.path):
             if path is None:
-                record = {"config": config.to_json(), "hash": config.hash, **provenance(device)}
+                known = {"config": config.to_json(), "hash": config.hash, "classes": len(learnt.classes)}
+                record = {**known, **provenance(device)}
                 write_json(run.path / "run.json", record)
             else:
                 _restore(run, trainer, plan, progress)
@@ -364,7 +365,7 @@ def learnt_files(config: Config, path: Path | None) -> Listing | None:
 def load_run(path: str | Path, device: str | torch.device = "auto") -> Run:
     """A run as its last checkpoint left it."""
     path, config = Path(path), load_config(path)
-    method = build_method(config, channels=len(view_recipe(config).mean))
+    method = build_method(config, len(view_recipe(config).mean), _classes(path))
     run = Run(path, config, method, 0, 0.0)
     _load(run)
     method.to(pick_device(device))
@@ -390,6 +391,12 @@ def load_config(path: str | Path) -> Config:
         return Config.from_json(json.loads(file.read_text())["config"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error})") from None
+
+
+def _classes(path: Path) -> int:
+    """Of the images that a run learns from; older runs, which need it not, do not know."""
+    found = json.loads((path / "run.json").read_text()).get("classes", 2)
+    return found if isinstance(found, int) and found > 1 else 2
 
 
 def _new_folder(config: Config) -> Path:

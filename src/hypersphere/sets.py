@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hypersphere.config import Config, folder_options, is_folder, recipe
+from hypersphere.config import Config, folder_options, is_folder, preset, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, balanced, list_data, load_data
-from hypersphere.data.folder import labels_from, list_folder, survey
+from hypersphere.data.folder import labels_from, list_folder
+from hypersphere.data.shards import MEMBER, is_shards, list_shards
 from hypersphere.data.stream import Stream, Wanted, default_workers
+from hypersphere.data.survey import survey
 from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
 from hypersphere.files import write_atomically
@@ -46,18 +48,21 @@ def recipe_for(method: str, data: str = "cifar10", **options: Any) -> Config:
     """A method's recipe on a data set, or on a folder: by what is found there, which is told."""
     if not is_folder(data):
         return recipe(method, data, **options)
-    folder = Path(data).expanduser().resolve()
-    files = _labelled(folder, options.get("labels"))
+    where = data if is_shards(data) else str(Path(data).expanduser().resolve())
+    files = _labelled(where, options.get("labels"))
     found = survey(files)
-    config = recipe(method, str(folder), **{**folder_options(found.images, found.sides[1]), **options})
+    by_size = folder_options(found.images, found.sides[1])
+    if "lr" in preset(method):  # that of a folder is for LARS
+        del by_size["lr"]
+    config = recipe(method, where, **{**by_size, **options})
     classes = f"; {len(files.classes)} classes" if files.classes else "; no labels"
-    tell(f"{folder}: {found}{classes}; input of {config.size} × {config.size}")
+    tell(f"{where}: {found}{classes}; input of {config.size} × {config.size}")
     return config
 
 
-def _labelled(folder: Path, labels: str | None) -> Listing:
-    files = list_folder(folder)
-    return files if labels is None else labels_from(Path(labels), files, folder)
+def _labelled(where: str, labels: str | None) -> Listing:
+    files = list_shards(where) if is_shards(where) else list_folder(Path(where))
+    return files if labels is None else labels_from(Path(labels), files, Path(where))
 
 
 def files_of(config: Config, holdout: Holdout) -> tuple[Listing, Listing]:
@@ -73,7 +78,7 @@ def files_of(config: Config, holdout: Holdout) -> tuple[Listing, Listing]:
         if train.classes != test.classes:
             raise UserError(f"{folder}: the folders of classes below train and {next(iter(parts))} must be the same")
     else:
-        train, test = _labelled(folder, config.labels), None
+        train, test = _labelled(config.data, config.labels), None
     if holdout == "test":
         if test is None:
             raise UserError(f"{folder} has no test set: it would be a folder train and a folder test (or val) below it")
@@ -141,7 +146,8 @@ def saved_files(path: Path, files: Listing) -> Listing:
     """The list of a run's start; what has vanished since is still on it."""
     if not path.is_file():
         return files
-    paths = tuple(Path(os.fsdecode(name)) for name in path.read_bytes().split(b"\0"))
+    names = [os.fsdecode(name) for name in path.read_bytes().split(b"\0")]
+    paths = tuple(name if MEMBER.fullmatch(name) else Path(name) for name in names)
     if paths == files.paths or files.labels is None:
         return replace(files, paths=paths)
     known = dict(zip(files.paths, files.labels.tolist(), strict=True))

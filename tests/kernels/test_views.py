@@ -13,7 +13,7 @@ import triton.language as tl
 from hypersphere import kernels
 from hypersphere.draws import PROBE, VIEWS, uniforms
 from hypersphere.kernels import views as kernel
-from hypersphere.views import RECIPES, Augmentation, Recipe, Views
+from hypersphere.views import RECIPES, Augmentation, Recipe, Views, with_small_crops
 from hypersphere.views.dispatch import Key, fused, fusible, reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -176,3 +176,20 @@ def test_a_captured_graph_draws_anew_for_each_epoch_and_sample():
         graph.replay()
         for found, wanted in zip(captured, views.training(pixels, sample, when), strict=True):
             assert torch.equal(found, wanted)
+
+
+def test_views_of_several_sizes(monkeypatch):
+    """One launch for each size; the first two views are those without small crops."""
+    recipe = with_small_crops(RECIPES["digits"], 3)
+    pixels = torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, device=DEVICE)
+    sample, key = torch.tensor([3, 8, 1], device=DEVICE), Key(1, 7, VIEWS)
+    launches, launch = [], kernel.fused_views
+    monkeypatch.setattr(kernel, "fused_views", lambda *a, **k: launches.append(k["first"]) or launch(*a, **k))
+    found = fused(recipe.augmentations, recipe, pixels, sample, key, torch.float32)
+    assert launches == [0, 2]
+    assert [view.shape for view in found] == [(3, 1, 8, 8)] * 2 + [(3, 1, 4, 4)] * 3
+    wanted = reference(recipe.augmentations, recipe, pixels, sample, key, torch.float32)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert_same(ours, theirs, TOLERANCE / min(recipe.std))
+    two = fused(recipe.augmentations[:2], recipe, pixels, sample, key, torch.float32)
+    assert torch.equal(torch.stack(two), torch.stack(found[:2]))

@@ -64,7 +64,7 @@ def test_standardized_filters_have_mean_zero_and_norm_one():
 
 
 def test_unknown_names_are_answered_with_the_known():
-    with pytest.raises(ValueError, match=r"resnet19.*torchvision/resnet18"):
+    with pytest.raises(ValueError, match=r"resnet19.*did you mean .resnet18"):
         build_encoder("torchvision/resnet19")
     with pytest.raises(ValueError, match="batch, group, none"):
         mlp(3, 4, 5, norm="layer")  # type: ignore[arg-type]

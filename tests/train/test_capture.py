@@ -14,14 +14,15 @@ from hypersphere.optim import LARS
 from hypersphere.train import Captured, Trainer
 from hypersphere.views import RECIPES, Views
 
+OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "supervised")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def trainer(**options):
-    config = recipe("byol-mhe", "digits", hidden=64, projection=16, device="cuda", **options)
+def trainer(name="byol-mhe", **options):
+    config = recipe(name, "digits", hidden=64, projection=16, device="cuda", **options)
     how = execution_of(config)
     torch.manual_seed(0)
-    method = build_method(config, 1).to(how.device).to(memory_format=how.layout).train()
+    method = build_method(config, 1, 10).to(how.device).to(memory_format=how.layout).train()
     return trainer_of(config, method, how)
 
 
@@ -41,6 +42,28 @@ def test_replays_are_the_updates(optimizer):
         ours, theirs = captured(batch, lr, progress), other.update(batch, lr, progress)
         torch.testing.assert_close(ours["loss"], theirs["loss"], rtol=1e-3, atol=1e-4)
     assert captured.graph is not None
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_replay_keeps_what_a_method_writes(name):
+    """Queues and counters: in place, so that a replay goes on from them."""
+    one, other = trainer(name, precision="float32"), trainer(name, precision="float32")
+    captured = Captured(one.update, one.device)
+    for step, batch in enumerate(batches(torch.float32, 8)):
+        ours, theirs = captured(batch, 1e-4, step / 8), other.update(batch, 1e-4, step / 8)
+        torch.testing.assert_close(ours["loss"], theirs["loss"], rtol=1e-3, atol=1e-3)
+    assert captured.graph is not None
+    for (key, a), b in zip(one.method.named_buffers(), other.method.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0.02, atol=0.02, msg=key)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_method_is_recorded_in_bfloat16(name):
+    one = trainer(name, precision="bfloat16")
+    captured = Captured(one.update, one.device)
+    losses = [captured(batch, 1e-3, 0.1)["loss"].item() for batch in batches(torch.bfloat16, 6)]
+    assert captured.graph is not None
+    assert torch.tensor(losses).isfinite().all()
 
 
 def test_a_replay_reads_its_numbers():

@@ -25,6 +25,7 @@ from hypersphere.train import (
     Plan,
     Trainer,
     load_checkpoint,
+    loop,
     read_metrics,
     restore,
     save_checkpoint,
@@ -123,6 +124,15 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
     assert [line["step"] for line in lines] == [2, 4, 4, 6, 6]
     assert [line.get("seen") for line in lines] == [None, None, 8.0, None, 12.0]
     assert lines[0]["lr"] == pytest.approx(0.1)
+
+
+def test_checkpoints_go_by_the_clock_or_by_updates(monkeypatch):
+    clock = iter([0, 50, 119, 121, 200, 242, 300])
+    monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
+    due = loop._saving(None)
+    assert [due(step) for step in range(1, 6)] == [False, False, True, False, True]
+    due = loop._saving(3)
+    assert [due(step) for step in range(1, 7)] == [False, False, True, False, False, True]
 
 
 def feed_of(images):

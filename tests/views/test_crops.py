@@ -1,11 +1,13 @@
 """Views made in two parts against those made at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from hypersphere.views import RECIPES, Views
+from hypersphere.views import RECIPES, Views, with_small_crops
 from hypersphere.views.crops import crop_numbers, crops, finished, middle, smallest_side
 
 RECIPE = RECIPES["imagenet"]
@@ -53,3 +55,23 @@ def test_the_middle_is_the_middle(photograph):
 def test_the_smallest_crop_is_not_enlarged():
     side = smallest_side(RECIPE)
     assert (0.08 * side * side * 3 / 4) ** 0.5 == pytest.approx(224, rel=0.01)
+
+
+def test_small_crops_are_the_views_of_the_reference_too(photograph):
+    """An image made of several sizes of views, from the same draws."""
+    recipe = with_small_crops(RECIPE, 2)
+    pixels = torch.from_numpy(np.array(photograph)).permute(2, 0, 1)[None].expand(4, -1, -1, -1)
+    sample = torch.arange(4)
+    numbers = crop_numbers(recipe, sample, 5, 3)
+    cropped = torch.from_numpy(np.stack([crops(photograph, n, recipe) for n in numbers]))
+    found = finished(cropped, sample, recipe, 5, 3, torch.float32)
+    assert [view.shape[2] for view in found] == [224, 224, 112, 112]
+    for ours, reference in zip(found, Views(recipe, 5).training(pixels, sample, 3), strict=True):
+        assert (ours - reference).abs().mean() < 0.01
+
+
+def test_the_side_that_is_decoded_is_enough_for_every_size():
+    large = replace(RECIPE.augmentations[0], size=300)
+    recipe = replace(RECIPE, augmentations=(*RECIPE.augmentations, large))
+    assert (0.08 * smallest_side(recipe) ** 2 * 3 / 4) ** 0.5 == pytest.approx(300, rel=0.01)
+    assert smallest_side(with_small_crops(RECIPE, 2)) == smallest_side(RECIPE)

@@ -6,7 +6,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
-from hypersphere.views import RECIPES, Views, evaluation_view
+from hypersphere.views import RECIPES, Views, evaluation_view, with_small_crops
 from hypersphere.views.recipes import Augmentation, draw
 
 SAMPLES = torch.arange(20_000)
@@ -112,3 +112,38 @@ def test_every_recipe_gives_finite_views_of_its_size(name):
         assert view.isfinite().all()
     assert views.probing(images, sample, 0, half).dtype == half
     assert math.prod(evaluation_view(images, recipe).shape) == 3 * shape[0] * recipe.size**2
+
+
+@pytest.mark.parametrize("name", ["cifar10", "digits"])
+def test_small_crops_come_after_two_views_that_stay_as_they_are(name):
+    recipe, channels = RECIPES[name], len(RECIPES[name].mean)
+    images = torch.randint(0, 256, (5, channels, recipe.size, recipe.size), dtype=torch.uint8)
+    sample = torch.tensor([4, 0, 2])
+    wanted = Views(recipe, 1).training(images, sample, 3)
+    one, other, *small = Views(with_small_crops(recipe, 3), 1).training(images, sample, 3)
+    assert torch.equal(one, wanted[0])
+    assert torch.equal(other, wanted[1])
+    assert [view.shape for view in small] == [(3, channels, recipe.size // 2, recipe.size // 2)] * 3
+    assert not torch.equal(small[0], small[1])
+
+
+def test_small_crops_show_less_of_the_image():
+    large, _, small = with_small_crops(RECIPES["cifar10"], 1).augmentations
+    assert (small.crop, small.size) == ((0.04, 0.25), 16)
+    areas = [(d.height * d.width).mean().item() / 1024 for d in (drawn(large), drawn(small))]
+    assert areas[0] == pytest.approx(0.52, abs=0.03)
+    assert areas[1] == pytest.approx(0.145, abs=0.01)
+
+
+def test_a_config_says_how_many_small_crops_there_are():
+    from hypersphere.build import build_method, view_recipe
+    from hypersphere.config import recipe
+    from hypersphere.errors import UserError
+
+    config = recipe("byol", "cifar10", small_crops=4, crop_min=0.2)
+    assert [how.size for how in view_recipe(config).augmentations] == [None, None, 16, 16, 16, 16]
+    assert view_recipe(config).augmentations[2].crop == (0.1, 0.25)
+    with pytest.raises(UserError, match="`small_crops` must be 0 with byol"):
+        build_method(config, 3)
+    with pytest.raises(UserError, match="`small_crops` must be at least 0"):
+        config.replace(small_crops=-1)

@@ -29,7 +29,8 @@ def time_step(config: Config, how: Execution, images: Images, updates: int = 40)
     """Images a second of whole updates as the training loop does them, and milliseconds of their stages."""
     torch.manual_seed(config.seed)
     plan_of(config, len(images))  # does the batch fit?
-    method = build_method(config, images.channels).to(how.device).to(memory_format=how.layout).train()
+    method = build_method(config, images.channels, len(images.classes)).train()
+    method = method.to(how.device).to(memory_format=how.layout)
     trainer = trainer_of(config, method, how)
     views = Views(view_recipe(config), config.seed)
     sample = torch.randperm(len(images), device=how.device)[: config.batch]

@@ -1,14 +1,10 @@
 """Image files below a folder: which there are, and what their folders say about them."""
 
-import contextlib
 import csv
 import os
-import warnings
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +18,10 @@ SUFFIXES = frozenset(
 
 @dataclass(frozen=True)
 class Listing:
-    """Files, and their labels where they are known: numbers of `classes`."""
+    """Files, or members of tar files as `shards` names them; and their labels where they are known: numbers of
+    `classes`."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[Path | str, ...]
     labels: Tensor | None = None  # N, int64
     classes: tuple[str, ...] = ()
 
@@ -60,10 +57,10 @@ def _walk(folder: Path) -> Iterator[Path]:
             continue
         seen.add((about.st_dev, about.st_ino))
         below[:] = sorted(name for name in below if not name.startswith("."))
-        yield from (Path(here, name) for name in files if _is_image(name))
+        yield from (Path(here, name) for name in files if is_image(name))
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 
@@ -78,46 +75,9 @@ def list_folder(folder: Path) -> Listing:
     return Listing(paths, torch.tensor([number[owner] for owner in owners if owner is not None]), classes)
 
 
-def shown(path: Path) -> str:
+def shown(path: Path | str) -> str:
     """A path as it can be printed, whatever bytes it is made of."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-class Survey(NamedTuple):
-    """What a folder holds, by a look at some of its files."""
-
-    images: int
-    kinds: dict[str, int]  # how many files by suffix
-    sides: tuple[int, int, int]  # least, median and greatest length of a shorter side, in pixels
-    unreadable: int  # of those looked at
-    looked_at: int
-
-    def __str__(self) -> str:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
-        low, median, high = self.sides
-        broken = f"; {self.unreadable} of {self.looked_at} looked at are broken" if self.unreadable else ""
-        return f"{self.images:,} images ({kinds}), {low} to {high} pixels a side, {median} the median{broken}"
-
-
-def survey(files: Listing, looked_at: int = 200) -> Survey:
-    """Sizes are read from the heads of files spread evenly over the list."""
-    from PIL import Image
-
-    some = (
-        [files.paths[len(files) * n // looked_at] for n in range(looked_at)] if len(files) > looked_at else files.paths
-    )
-    sides = []
-    for path in some:
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(path) as image:
-                sides.append(min(image.size))
-    if not sides:
-        raise UserError(f"none of {len(some)} files looked at is an image, such as {shown(some[0])}")
-    kinds = Counter(path.suffix.lower().removeprefix(".") for path in files.paths)
-    sides.sort()
-    spread = (sides[0], sides[len(sides) // 2], sides[-1])
-    return Survey(len(files), dict(kinds.most_common()), spread, len(some) - len(sides), len(some))
 
 
 def labels_from(table: Path, files: Listing, folder: Path) -> Listing:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hypersphere.data.decode import Unreadable, read_image
+from hypersphere.data.shards import MEMBER, opened
 from hypersphere.errors import UserError
 
 Make = Callable[[Any, Any], np.ndarray]  # a PIL image, and what was asked of it → bytes
@@ -31,7 +32,7 @@ class Decoded(NamedTuple):
 class Paths:
     """Names of files as one block of bytes: worker processes share it, where a list would be copied bit by bit."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path | str]) -> None:
         names = [os.fsencode(path) for path in paths]
         self._bytes = np.frombuffer(b"".join(names), np.uint8)
         self._ends = np.cumsum([0, *map(len, names)])
@@ -39,9 +40,10 @@ class Paths:
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def __getitem__(self, number: int) -> Path:
+    def __getitem__(self, number: int) -> Path | str:
         start, end = self._ends[number : number + 2]
-        return Path(os.fsdecode(self._bytes[start:end].tobytes()))
+        name = os.fsdecode(self._bytes[start:end].tobytes())
+        return name if MEMBER.fullmatch(name) else Path(name)
 
 
 class _Files(Dataset[tuple[np.ndarray | None, str]]):
@@ -51,9 +53,11 @@ class _Files(Dataset[tuple[np.ndarray | None, str]]):
     def __getitem__(self, wanted: Wanted) -> tuple[np.ndarray | None, str]:
         """Bytes; or nothing, and why."""
         try:
-            return self.make(read_image(self.paths[wanted.sample], self.side), wanted.how), ""
+            return self.make(read_image(opened(self.paths[wanted.sample]), self.side), wanted.how), ""
         except Unreadable as reason:
             return None, str(reason)
+        except FileNotFoundError:
+            return None, "vanished"
         except Exception as error:
             return None, f"{type(error).__name__}: {error}"
 
@@ -76,7 +80,7 @@ class Stream:
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        paths: Sequence[Path | str],
         make: Make,
         *,
         side: int | None,
@@ -84,7 +88,7 @@ class Stream:
         pin: bool = False,
         fill: bool = True,
     ) -> None:
-        self.paths, self.unreadable, self.fill = Paths(paths), dict[Path, str](), fill
+        self.paths, self.unreadable, self.fill = Paths(paths), dict[Path | str, str](), fill
         self._asked = _Asked()
         options: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 3} if workers else {}
         files = _Files(self.paths, make, side)

@@ -1,5 +1,6 @@
 """Files that could not be read: listed in a file, and told in one line."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from hypersphere.data.folder import shown
@@ -7,11 +8,11 @@ from hypersphere.files import write_atomically
 from hypersphere.progress import tell
 
 
-def tell_unreadable(unreadable: dict[Path, str], listed: Path) -> None:
+def tell_unreadable(unreadable: Mapping[Path | str, str], listed: Path) -> None:
     """Each with its reason into the file `listed`, some of them on standard error."""
     if unreadable:
-        lines = [f"{shown(file)}\t{reason}\n" for file, reason in sorted(unreadable.items())]
+        lines = [f"{shown(file)}\t{reason}\n" for file, reason in sorted(unreadable.items(), key=str)]
         write_atomically(listed, "".join(lines).encode())
-        some = ", ".join(f"{shown(Path(file.name))} ({reason})" for file, reason in list(unreadable.items())[:3])
+        some = ", ".join(f"{Path(shown(file)).name} ({reason})" for file, reason in list(unreadable.items())[:3])
         more = ", …" if len(unreadable) > 3 else ""
         tell(f"{len(unreadable)} files could not be read: {some}{more}; all are listed in {shown(listed)}")

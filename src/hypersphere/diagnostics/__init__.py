@@ -6,7 +6,8 @@ from hypersphere.diagnostics.collapse import CollapseAlarm, SpreadMonitor, sprea
 from hypersphere.diagnostics.embeddings import Embeddings, of_array, read_embeddings
 from hypersphere.diagnostics.even import even_energy, even_uniformity
 from hypersphere.diagnostics.findings import Finding, aligned, findings_of, on_the_circle, rank_me
-from hypersphere.diagnostics.layers import EnergyMonitor, block_outputs, blocks_of
+from hypersphere.diagnostics.layers import EnergyMonitor, block_outputs
+from hypersphere.nn.blocks import blocks_of
 
 __all__ = [
     "Cloud",

@@ -119,7 +119,7 @@ def _parquet(path: Path) -> Embeddings:
     except ImportError:
         raise UserError(f"{path}: reading .parquet needs pyarrow: pip install 'hypersphere[parquet]'") from None
     try:
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path, pre_buffer=False)  # or all that was read is kept
     except arrow.ArrowInvalid as error:
         raise ValueError(str(error)) from None
     schema, types = file.schema_arrow, arrow.types

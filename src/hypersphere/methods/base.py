@@ -18,13 +18,34 @@ class Step(NamedTuple):
     terms: dict[str, Tensor]  # for the log: detached, on the device
 
 
+class Spreading(NamedTuple):
+    """A loss of the projections of one view, N × D, that any method can have besides its own."""
+
+    name: str
+    weight: float
+    of: Callable[[Tensor], Tensor]
+
+
 class Method(nn.Module, ABC):
     """A way to learn an encoder: `forward` gives the loss of a batch."""
 
     encoder: nn.Module  # what evaluation gets
+    spreading: tuple[Spreading, ...] = ()
+    takes_small_crops = False  # whether a batch may have more than two views
+    clusters = False  # whether `start_epoch` needs the features of all images
+    growing: tuple[str, ...] = ()  # buffers whose shape is that of the data, known from the first epoch on
 
     @abstractmethod
     def forward(self, batch: Batch) -> Step: ...
+
+    def step(self, name: str, loss: Tensor, *projections: Tensor) -> Step:
+        """The method's own loss, and the mean over views of what spreads its (online) projections."""
+        terms = {name: loss.detach()}
+        for spreading in self.spreading:
+            value = sum((spreading.of(z) for z in projections), loss.new_zeros(())) / len(projections)
+            loss = loss + spreading.weight * value
+            terms[spreading.name] = value.detach()
+        return Step(loss, terms)
 
     def after_step(self, progress: Tensor) -> None:
         """Once after each update; `progress` runs from 0 to 1."""

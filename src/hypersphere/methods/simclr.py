@@ -25,5 +25,4 @@ class SimCLR(Method):
 
     def forward(self, batch: Batch) -> Step:
         z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
-        loss = nt_xent(z1, z2, self.temperature)
-        return Step(loss, {"nt_xent": loss.detach()})
+        return self.step("nt_xent", nt_xent(z1, z2, self.temperature), z1, z2)

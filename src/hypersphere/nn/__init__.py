@@ -1,8 +1,19 @@
 """Networks: encoders, heads, normalization, the moving-average target."""
 
-from hypersphere.nn.ema import follow, target_of
+from hypersphere.nn.ema import follow, rising, target_of
 from hypersphere.nn.encoders import ENCODERS, build_encoder, features_of
-from hypersphere.nn.heads import mlp
+from hypersphere.nn.heads import deep_mlp, mlp
 from hypersphere.nn.norm import each_view, keep_views_apart
 
-__all__ = ["ENCODERS", "build_encoder", "each_view", "features_of", "follow", "keep_views_apart", "mlp", "target_of"]
+__all__ = [
+    "ENCODERS",
+    "build_encoder",
+    "deep_mlp",
+    "each_view",
+    "features_of",
+    "follow",
+    "keep_views_apart",
+    "mlp",
+    "rising",
+    "target_of",
+]

@@ -1,6 +1,7 @@
 """The target network: an exponential moving average of the online one."""
 
 import copy
+import math
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,11 @@ from hypersphere.kernels import usable
 def target_of(online: nn.Module) -> nn.Module:
     """A copy without gradients. It stays in training mode: its BatchNorm uses, and tracks, statistics of its own."""
     return copy.deepcopy(online).requires_grad_(False)
+
+
+def rising(tau: float, progress: Tensor) -> Tensor:
+    """The decay: τ at the start, along half a cosine to 1 at the end of the run."""
+    return 1 - (1 - tau) * (torch.cos(math.pi * progress) + 1) / 2
 
 
 @torch.no_grad()

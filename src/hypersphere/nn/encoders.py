@@ -15,16 +15,26 @@ def build_encoder(
     name: str, *, channels: int = 3, stem: Stem = "imagenet", norm: Norm = "batch", dimensions: int | None = None
 ) -> nn.Module:
     """`stem="cifar"` keeps small images at full size (3 × 3, stride 1, no pooling); `dimensions` adds a linear layer
-    to that many outputs (2 for the pictures on the circle)."""
-    if name not in ENCODERS:
-        raise UserError(f"unknown encoder {name!r}: choose one of {', '.join(ENCODERS)}")
-    encoder = ENCODERS[name](channels, stem, norm)
+    to that many outputs (2 for the pictures on the circle). Other models of torchvision and timm are as they come."""
+    encoder = ENCODERS[name](channels, stem, norm) if name in ENCODERS else _other(name, channels, norm)
     if norm == "group":
         standardize_weights(encoder)
     if dimensions is not None:
+        if name not in ENCODERS:
+            raise UserError(f"`dimensions` {dimensions} is not for {name}: there are {', '.join(ENCODERS)}")
         encoder.fc = nn.Linear(features_of(encoder), dimensions)
         encoder.num_features = dimensions  # type: ignore[assignment]
     return encoder
+
+
+def _other(name: str, channels: int, norm: Norm) -> nn.Module:
+    if not name.startswith(("torchvision/", "timm/")):
+        raise UserError(f"unknown encoder {name!r}: there are {', '.join(ENCODERS)}, and torchvision/… and timm/…")
+    if norm != "batch":
+        raise UserError(f"`norm` {norm} is not for {name}, whose normalization is its own")
+    from hypersphere.nn.zoo import build_model
+
+    return build_model(name, channels)
 
 
 def features_of(encoder: nn.Module) -> int:

@@ -1,5 +1,7 @@
 """Projector and predictor."""
 
+from itertools import pairwise
+
 from torch import nn
 
 from hypersphere.nn.norm import Norm, NormAct, norm_layer
@@ -12,3 +14,14 @@ def mlp(inputs: int, hidden: int, outputs: int, norm: Norm = "batch") -> nn.Sequ
         NormAct(norm_layer(norm, hidden, spatial=False)),
         nn.Linear(hidden, outputs, bias=False),
     )
+
+
+def deep_mlp(inputs: int, hidden: int, outputs: int, layers: int, norm: Norm = "batch") -> nn.Sequential:
+    """So many linear layers, without biases, each but the last followed by normalization and ReLU."""
+    widths = [inputs, *[hidden] * (layers - 1)]
+    rest = [
+        module
+        for one, next_one in pairwise(widths)
+        for module in (nn.Linear(one, next_one, bias=False), NormAct(norm_layer(norm, next_one, spatial=False)))
+    ]
+    return nn.Sequential(*rest, nn.Linear(widths[-1], outputs, bias=False))

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 import torch
@@ -101,11 +102,11 @@ def keep_views_apart(network: nn.Module) -> bool:
 
 
 def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """`network` of each view: on a GPU of all at once, where that changes nothing but the time it takes."""
-    alike = len({view.shape for view in views}) == 1
-    if views[0].is_cuda and alike and keep_views_apart(network):
-        return together(network, views)
-    return tuple(network(view) for view in views)
+    """`network` of each view: on a GPU of all of a size at once, where that changes nothing but the time it takes."""
+    if not (views[0].is_cuda and keep_views_apart(network)):
+        return tuple(network(view) for view in views)
+    alike = [tuple(group) for _, group in groupby(views, key=lambda view: view.shape)]
+    return tuple(out for group in alike for out in together(network, group))
 
 
 def together(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

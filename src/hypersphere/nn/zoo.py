@@ -13,9 +13,7 @@ def build_model(name: str, channels: int = 3, pretrained: bool = False) -> nn.Mo
     library, _, model = name.partition("/")
     if library == "timm":
         return _timm(model, channels, pretrained)
-    if channels != 3:
-        raise UserError(f"{name} takes images of three channels, not {channels}")
-    return _torchvision(model, pretrained)
+    return _torchvision(model, channels, pretrained)
 
 
 def model_name(name: str) -> str | None:
@@ -32,12 +30,14 @@ def _torchvision_names() -> list[str]:
     return models.list_models(module=models)
 
 
-def _torchvision(name: str, pretrained: bool) -> nn.Module:
+def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
     from torchvision import models
 
     names = _torchvision_names()
     if name not in names:
         raise UserError(f"torchvision has no model {name!r}{similar(name, names)}")
+    if channels != 3:
+        raise UserError(f"torchvision/{name} takes images of three channels, not {channels}")
     model = _made(f"torchvision/{name}", lambda: models.get_model(name, weights="DEFAULT" if pretrained else None))
     linear = [(where, layer) for where, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:

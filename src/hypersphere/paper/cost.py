@@ -21,7 +21,8 @@ def seconds(config: Config, tflops: float) -> float:
 
 def _shape(config: Config) -> Config:
     """What decides how much an image takes, and nothing else: so that alike cells are counted once."""
-    kept = ("data", "size", "encoder", "stem", "norm", "dimensions", "hidden", "projection", "method", "crop_min")
+    of_networks = ("encoder", "stem", "norm", "dimensions", "hidden", "projection", "prototypes")
+    kept = (*of_networks, "data", "size", "method", "crop_min", "small_crops")
     return Config(**{name: getattr(config, name) for name in kept})
 
 
@@ -31,8 +32,9 @@ def _operations(config: Config) -> float:
     views = view_recipe(config)
     with torch.device("meta"):
         method = build_method(config, channels=len(views.mean))
-        pair = tuple(torch.empty(2, len(views.mean), views.size, views.size) for _ in views.augmentations)
+        sides = [views.size_of(how) for how in views.augmentations]
+        made = tuple(torch.empty(2, len(views.mean), side, side) for side in sides)
         counter = FlopCounterMode(display=False)
         with counter:
-            method(Batch(pair, torch.arange(2), None)).loss.backward()
+            method(Batch(made, torch.arange(2), torch.zeros(2, dtype=torch.long))).loss.backward()
     return counter.get_total_flops() / 2

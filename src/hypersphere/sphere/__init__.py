@@ -1,7 +1,10 @@
 """The mathematics of the unit hypersphere: potentials over pairs of points, and what reduces them."""
 
+from hypersphere.sphere.kmeans import spherical_kmeans
 from hypersphere.sphere.losses import byol_loss, info_nce, nt_xent
 from hypersphere.sphere.measures import alignment, effective_rank, hyperspherical_energy, uniformity
+from hypersphere.sphere.sinkhorn import sinkhorn
+from hypersphere.sphere.spread import koleo, sigreg, variance_covariance
 from hypersphere.sphere.unit import unit
 
 __all__ = [
@@ -10,7 +13,12 @@ __all__ = [
     "effective_rank",
     "hyperspherical_energy",
     "info_nce",
+    "koleo",
     "nt_xent",
+    "sigreg",
+    "sinkhorn",
+    "spherical_kmeans",
     "uniformity",
     "unit",
+    "variance_covariance",
 ]

@@ -27,7 +27,7 @@ def hyperspherical_energy(
     check_energy(s, metric)
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', not {reduction!r}")
-    _check_points(w, "w")
+    check_points(w, "w")
     n = len(w)
     if n < 2:
         return unit(w).sum() * 0
@@ -50,7 +50,7 @@ def check_energy(s: float, metric: str) -> None:
 
 def uniformity(x: Tensor, t: float = 2.0) -> Tensor:
     """log of the mean of exp(−t ‖x̂ᵢ − x̂ⱼ‖²) over i ≠ j (eq:uniformity); lower is more uniform, 0 is collapsed."""
-    _check_points(x, "x")
+    check_points(x, "x")
     n = len(x)
     if n < 2:
         raise ValueError("uniformity needs at least two points: there is no pair in one")
@@ -64,8 +64,8 @@ def uniformity(x: Tensor, t: float = 2.0) -> Tensor:
 
 def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
     """Mean of ‖x̂ᵢ − ŷᵢ‖^α over the positive pairs (eq:align)."""
-    _check_points(x, "x")
-    _check_points(y, "y")
+    check_points(x, "x")
+    check_points(y, "y")
     if x.shape != y.shape:
         raise ValueError(f"x and y must pair up: got shapes {tuple(x.shape)} and {tuple(y.shape)}")
     if not alpha > 0:
@@ -79,13 +79,13 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
 
 def effective_rank(x: Tensor) -> Tensor:
     """exp of the entropy of the normalized singular values of x̂ (not centred): between 1 and min(N, D)."""
-    _check_points(x, "x")
+    check_points(x, "x")
     singular = torch.linalg.svdvals(unit(x))
     share = singular / singular.sum()
     return torch.special.entr(share).sum().exp()
 
 
-def _check_points(x: Tensor, name: str) -> None:
+def check_points(x: Tensor, name: str) -> None:
     if x.ndim != 2:
         raise ValueError(f"{name} must be points × dimensions, not of shape {tuple(x.shape)}")
     if not x.is_floating_point():

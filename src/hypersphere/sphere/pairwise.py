@@ -1,6 +1,7 @@
-"""The two reductions over pairs of points: the mean of a potential, and the log-sum-exp of each row of cosines.
+"""The reductions over pairs of points: the mean of a potential, the log-sum-exp of each row of cosines, and where the
+greatest of each row is.
 
-Both go tile by tile, so that memory is O(N·D) at any N; one tile holding every pair is the dense computation. On a GPU
+They go tile by tile, so that memory is O(N·D) at any N; one tile holding every pair is the dense computation. On a GPU
 with Triton, `hypersphere.kernels` does the same. Each is one registered operator, which torch.compile takes as a whole.
 
 Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T × T pairs.
@@ -42,6 +43,11 @@ def row_logsumexp(x: Tensor, y: Tensor, scale: float, *, exclude_self: bool = Fa
     """log Σⱼ exp(scale · xᵢ·yⱼ) for each i; `exclude_self` leaves out j = i."""
     _refuse_tangents(x, y)
     return _row_logsumexp(x, y, float(scale), exclude_self, tile or _tile_size(x))
+
+
+def nearest(x: Tensor, *, tile: int | None = None) -> Tensor:
+    """For each row of x the index of the other row with the greatest cosine, the first of several."""
+    return _nearest(x.detach(), tile or _tile_size(x))
 
 
 def _refuse_tangents(*tensors: Tensor) -> None:
@@ -281,3 +287,25 @@ def _pull_rows(ctx, upstream):
 
 
 _row_logsumexp.register_autograd(_pull_rows, setup_context=_keep_rows)
+
+
+@torch.library.custom_op("hypersphere::nearest", mutates_args=())
+def _nearest(x: Tensor, tile: int) -> Tensor:
+    best = x.new_full((len(x),), -torch.inf)
+    place = torch.zeros(len(x), dtype=torch.long, device=x.device)
+    with _exactly(x):
+        for rows in _spans(len(x), tile):
+            for cols in _spans(len(x), tile):
+                cosine = x[rows] @ x[cols].T
+                if cols == rows:
+                    cosine.fill_diagonal_(-torch.inf)
+                value, column = cosine.max(dim=1)
+                nearer = value > best[rows]
+                best[rows] = torch.where(nearer, value, best[rows])
+                place[rows] = torch.where(nearer, column + cols.start, place[rows])
+    return place
+
+
+@_nearest.register_fake
+def _(x, tile):
+    return x.new_empty(len(x), dtype=torch.long)

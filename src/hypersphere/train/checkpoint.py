@@ -19,7 +19,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise UserError(f"{path}: there is no checkpoint")
+        raise UserError(f"{path}: there is no checkpoint yet (see `save_every`)")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -32,6 +32,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def restore(module: nn.Module, state: dict[str, Any], path: Path) -> None:
     """Load a module's state, or say where it does not fit."""
+    for name in getattr(module, "growing", ()):
+        if name in state:
+            setattr(module, name, getattr(module, name).new_empty(state[name].shape))
     ours = module.state_dict()
     for name in [*ours, *state]:
         if name not in state or name not in ours:

@@ -5,6 +5,7 @@ import itertools
 import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ from hypersphere.progress import Progress
 from hypersphere.train.capture import Captured
 from hypersphere.train.log import Log
 from hypersphere.train.narrow import Narrowed
+
+SAVE_SECONDS = 120.0  # between checkpoints
 
 
 class Monitor(Protocol):
@@ -51,7 +54,7 @@ class Plan:
     warmup_epochs: int
     seed: int
     log_every: int
-    save_every: int
+    save_every: int | None  # updates; None: SAVE_SECONDS
 
     @property
     def steps_per_epoch(self) -> int:
@@ -161,6 +164,7 @@ def train(
     """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
     method, start = trainer.method.train(), trainer.step
     seen: dict[str, float] = {}
+    due = _saving(plan.save_every)
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     with _stop_requests() as stop:
         for step in range(start, plan.steps):
@@ -180,7 +184,7 @@ def train(
                 seen |= _monitor(log, trainer.step, epoch + 1, plan.epochs, monitors, method, alarm, save)
             if progress is not None:
                 progress.update(trainer.step, _note(seen))
-            if trainer.step % plan.save_every == 0 or trainer.step == plan.steps or stop:
+            if due(trainer.step) or trainer.step == plan.steps or stop:
                 _check_finite(terms, trainer.step)
                 with _undisturbed(stop):
                     save()
@@ -211,6 +215,23 @@ def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float)
     values = {name: float(value) for name, value in terms.items()}
     log.write(step, {**values, "lr": lr})
     return values
+
+
+def _saving(every: int | None) -> Callable[[int], bool]:
+    """Is it time for a checkpoint after this update? By the clock they cost little, whatever an update takes."""
+    last = time.monotonic()
+
+    def due(step: int) -> bool:
+        nonlocal last
+        if every is not None:
+            return step % every == 0
+        now = time.monotonic()
+        if now - last < SAVE_SECONDS:
+            return False
+        last = now
+        return True
+
+    return due
 
 
 # what the progress display shows of what was seen, and how

@@ -1,6 +1,23 @@
 """Views of images: what to draw, what to do with it, in which order by data set."""
 
 from hypersphere.views.dispatch import Views
-from hypersphere.views.recipes import RECIPES, Augmentation, Recipe, evaluation_view, folder_recipe
+from hypersphere.views.recipes import (
+    INFOMIN,
+    RECIPES,
+    Augmentation,
+    Recipe,
+    evaluation_view,
+    folder_recipe,
+    with_small_crops,
+)
 
-__all__ = ["RECIPES", "Augmentation", "Recipe", "Views", "evaluation_view", "folder_recipe"]
+__all__ = [
+    "INFOMIN",
+    "RECIPES",
+    "Augmentation",
+    "Recipe",
+    "Views",
+    "evaluation_view",
+    "folder_recipe",
+    "with_small_crops",
+]

@@ -16,8 +16,8 @@ from hypersphere.views.recipes import BOX_DRAWS, Recipe, box_of, coloured, draw
 
 def smallest_side(recipe: Recipe) -> int:
     """Pixels that the shorter side keeps when an image is decoded smaller: enough for the smallest crop."""
-    share = min(how.crop[0] * how.ratio[0] for how in recipe.augmentations)
-    return math.ceil(recipe.size / math.sqrt(share))
+    hows = recipe.augmentations
+    return math.ceil(max(recipe.size_of(how) / math.sqrt(how.crop[0] * how.ratio[0]) for how in hows))
 
 
 def crop_numbers(recipe: Recipe, sample: Tensor, seed: int, epoch: int) -> np.ndarray:
@@ -28,16 +28,17 @@ def crop_numbers(recipe: Recipe, sample: Tensor, seed: int, epoch: int) -> np.nd
 
 
 def crops(image: Any, numbers: np.ndarray, recipe: Recipe) -> np.ndarray:
-    """V × 3 × size × size bytes of a PIL image."""
+    """The bytes of a PIL image's views, each 3 × its size × its size, one after the other."""
     from PIL import Image
 
     made = []
     for u, how in zip(numbers, recipe.augmentations, strict=True):
-        boxes = box_of(torch.from_numpy(u)[None], how, image.height, image.width)
+        side, boxes = recipe.size_of(how), box_of(torch.from_numpy(u)[None], how, image.height, image.width)
         top, left, height, width = (float(edge) for edge in boxes)
         box = (left, top, left + width, top + height)
-        made.append(np.asarray(image.resize((recipe.size, recipe.size), Image.Resampling.BICUBIC, box=box)))
-    return np.stack(made).transpose(0, 3, 1, 2)
+        pixels = np.asarray(image.resize((side, side), Image.Resampling.BICUBIC, box=box))
+        made.append(pixels.transpose(2, 0, 1).ravel())
+    return np.concatenate(made)
 
 
 def middle(image: Any, side: int) -> np.ndarray:
@@ -52,12 +53,14 @@ def middle(image: Any, side: int) -> np.ndarray:
 def finished(
     cropped: Tensor, sample: Tensor, recipe: Recipe, seed: int, epoch: int, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """B × V × C × H × W bytes → V views, on the device of the bytes."""
+    """B images' bytes, as `crops` gives them → V views, on the device of the bytes."""
     memory = torch.channels_last if cropped.is_cuda else torch.contiguous_format
+    sides = [recipe.size_of(how) for how in recipe.augmentations]
+    parts = cropped.split([3 * side * side for side in sides], dim=1)
     views = []
-    for view, how in enumerate(recipe.augmentations):
+    for view, (how, side, part) in enumerate(zip(recipe.augmentations, sides, parts, strict=True)):
         d = draw(how, (recipe.size, recipe.size), sample, seed=seed, epoch=epoch, view=view)
-        x = cropped[:, view].float() / 255
+        x = part.view(-1, 3, side, side).float() / 255
         x = torch.where(d.flip[:, None, None, None], x.flip(3), x)
         views.append(coloured(x, d, how, recipe).to(dtype, memory_format=memory))
     return tuple(views)

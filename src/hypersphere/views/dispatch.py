@@ -54,7 +54,8 @@ def fusible(pixels: Tensor, recipe: Recipe) -> bool:
         return False
     from hypersphere.kernels.views import LARGEST_SOURCE, LARGEST_VIEW
 
-    return recipe.size <= LARGEST_VIEW and max(pixels.shape[2:]) <= LARGEST_SOURCE
+    largest = max(recipe.size_of(how) for how in (recipe.probe, *recipe.augmentations))
+    return largest <= LARGEST_VIEW and max(pixels.shape[2:]) <= LARGEST_SOURCE
 
 
 def reference(
@@ -75,24 +76,24 @@ def fused(
     from hypersphere.kernels.views import Numbers, fused_views
 
     batch, (channels, height, width) = len(sample), pixels.shape[1:]
-    shape = (len(hows) * batch, channels, recipe.size, recipe.size)
-    out = torch.empty(shape, dtype=dtype, device=pixels.device, memory_format=torch.channels_last)
-    first = 0
+    views: list[Tensor] = []
     for how, equal in groupby(hows):
-        end = first + len(list(equal))
+        count, size = len(list(equal)), recipe.size_of(how)
+        shape = (count * batch, channels, size, size)
+        out = torch.empty(shape, dtype=dtype, device=pixels.device, memory_format=torch.channels_last)
         fused_views(
             pixels,
             sample,
             Numbers(**_numbers(how, height, width)),
-            out[first * batch : end * batch],
-            first=first,
+            out,
+            first=len(views),
             kernel=recipe.blur_kernel if how.blur else 0,
             mean=recipe.mean,
             std=recipe.std,
             **key._asdict(),
         )
-        first = end
-    return out.chunk(len(hows))
+        views += out.chunk(count)
+    return tuple(views)
 
 
 def _numbers(how: Augmentation, height: int, width: int) -> dict[str, float]:

@@ -1,7 +1,8 @@
-"""Which weights get a hyperspherical energy, and their sum (eq:mhe_reg)."""
+"""Which layers of a model are regularized, their neurons, and the weighted sum over them."""
 
 import reprlib
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from math import isfinite
 from numbers import Real
@@ -12,22 +13,19 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.parametrize import is_parametrized
 
-from hypersphere.sphere.measures import Metric, check_energy, mean_energies
+from hypersphere.draws import normals
 
 Choice = Callable[[str, nn.Module], bool]
 Where = str | nn.Module | Iterable[str | nn.Module] | Choice | None
 
 
-class EnergyRegularizer(nn.Module):
-    """weight · Σ over layers of the mean pair energy of the layer's neurons, as a differentiable scalar.
-
-        regularizer = hs.EnergyRegularizer(model, s=2, metric="geodesic", weight=10.0)
-        loss = criterion(model(x), y) + regularizer()
+class WeightRegularizer(nn.Module, ABC):
+    """weight · Σ over layers of a measure of the layer's neurons, as a differentiable scalar.
 
     The neurons of a Linear layer are the rows of its weight, those of a convolution its flattened filters; biases and
-    norms are none. A grouped convolution counts pairs within its groups; a depthwise one has no pairs and is skipped.
-    `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, several of
-    these, or a function of the name and the module. Names are those of the model inside torch.compile or
+    norms are none. A grouped convolution counts as the mean over its groups; a depthwise one is skipped, as are layers
+    of one neuron. `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules,
+    several of these, or a function of the name and the module. Names are those of the model inside torch.compile or
     DistributedDataParallel.
 
     Layers are chosen once, here, among those whose weight is trainable (`requires_grad`) now: a frozen network, such as
@@ -37,44 +35,67 @@ class EnergyRegularizer(nn.Module):
     It registers nothing: attached to the model it watches, it adds no parameter and no entry to the state_dict.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        s: float = 2.0,
-        metric: Metric = "euclidean",
-        weight: float = 1.0,
-        half_space: bool = False,
-        where: Where = None,
-    ) -> None:
+    def __init__(self, model: nn.Module, weight: float, where: Where) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
-        for name, value in (("s", s), ("weight", weight)):
-            if not isinstance(value, Real | Tensor):
-                raise TypeError(f"{name} must be a number, not a {type(value).__name__}")
-        check_energy(s, metric)
+        check_number("weight", weight)
         if not (weight >= 0 and isfinite(weight)):
-            raise ValueError(f"the energy's weight must be finite and at least 0, not {weight}")
-        self.s, self.metric, self.weight, self.half_space = s, metric, weight, half_space
+            raise ValueError(f"the regularizer's weight must be finite and at least 0, not {weight}")
+        self.weight = weight
         self._layers = _choose(model, where)
 
+    @abstractmethod
+    def _measure(self, matrices: Sequence[Tensor]) -> Tensor:
+        """One number for each matrix, whose rows (dimensions after the first being one) are neurons."""
+
     def per_layer(self) -> dict[str, Tensor]:
-        """The mean pair energy of each layer, by its name in the model; differentiable."""
-        return dict(zip([name for name, _ in self._layers], self._energies(), strict=True))
+        """The measure of each layer, not weighted, by its name in the model; differentiable."""
+        return dict(zip([name for name, _ in self._layers], self._of_layers(), strict=True))
 
     def forward(self) -> Tensor:
-        return self.weight * self._energies().sum()
+        return self.weight * self._of_layers().sum()
 
-    def _energies(self) -> Tensor:
+    def _of_layers(self) -> Tensor:
         groups = [_groups(layer) for _, layer in self._layers]
-        energies = mean_energies([w for group in groups for w in group], self.s, self.metric, self.half_space)
-        counts = [len(group) for group in groups]
-        if len(energies) == len(groups):
-            return energies
-        return torch.stack([energy.mean() for energy in energies.split(counts)])
+        return means(self._measure([w for group in groups for w in group]), [len(group) for group in groups])
 
-    def extra_repr(self) -> str:
-        return f"{len(self._layers)} layers, s={self.s}, metric={self.metric}, weight={self.weight}"
+
+def means(values: Tensor, counts: Sequence[int]) -> Tensor:
+    """The mean of the first counts[0] values, of the next counts[1], and so on."""
+    if len(values) == len(counts):
+        return values
+    return torch.stack([part.mean() for part in values.split(list(counts))])
+
+
+def check_number(name: str, value: Any) -> None:
+    if not isinstance(value, Real | Tensor):
+        raise TypeError(f"{name} must be a number, not a {type(value).__name__}")
+
+
+def check_count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+class KeptNormals:
+    """D × `columns` standard normal numbers, drawn once for each D and kept.
+
+    They are a function of the seed, so there is no state to save; and they stay where they are in memory, as the replay
+    of a CUDA graph needs it.
+    """
+
+    def __init__(self, columns: int, seed: int, stream: int) -> None:
+        self.columns, self.seed, self.stream = columns, seed, stream
+        self._kept: dict[int, Tensor] = {}
+
+    def __call__(self, d: int, like: Tensor) -> Tensor:
+        """In the dtype and on the device of a tensor."""
+        if d not in self._kept:
+            rows = torch.arange(d, device=like.device)
+            self._kept[d] = normals(self.columns, rows, seed=self.seed, epoch=d, stream=self.stream)
+        self._kept[d] = self._kept[d].to(like)
+        return self._kept[d]
 
 
 def neurons(layer: nn.Module) -> Tensor:

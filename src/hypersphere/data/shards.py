@@ -1,0 +1,126 @@
+"""Images in tar files (the layout of WebDataset: members of one name are one sample), on this disk or behind a URL.
+
+A tar file is looked through once for where its members begin; after that each image is read alone, so that order,
+shuffling and going on after a stop are those of single files. Nothing is unpacked or kept.
+"""
+
+import contextlib
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import torch
+
+from hypersphere.data.folder import Listing, is_image
+from hypersphere.errors import UserError
+
+MEMBER = re.compile(r"(?P<tar>.*\.tar)::(?P<offset>\d+)\+(?P<size>\d+)::(?P<name>.*)", re.DOTALL)
+
+
+class Member(NamedTuple):
+    """An image inside a tar file."""
+
+    tar: str
+    offset: int
+    size: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.tar}::{self.offset}+{self.size}::{self.name}"
+
+
+def is_shards(data: str) -> bool:
+    return data.endswith(".tar")
+
+
+def opened(name: str | Path) -> Path | bytes:
+    """What `read_image` takes: a file as it is, a member as its bytes."""
+    found = MEMBER.fullmatch(name) if isinstance(name, str) else None
+    if found is None:
+        return Path(name)
+    system, path = _system(found["tar"])
+    start, size = int(found["offset"]), int(found["size"])
+    content = system.cat_file(path, start=start, end=start + size)
+    return content if len(content) == size else content[start : start + size]  # of a server that sends the whole
+
+
+def _system(url: str) -> tuple[Any, str]:
+    return _of_process(url, os.getpid())
+
+
+@lru_cache(maxsize=1024)
+def _of_process(url: str, process: int) -> tuple[Any, str]:
+    """A connection is made anew in a worker process: it does not survive the fork."""
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+    return url_to_fs(url)
+
+
+def find_shards(pattern: str) -> list[str]:
+    """The tar files that a pattern means: {000..123} counts, * and ? match names."""
+    found = []
+    for each in _counted(pattern):
+        if any(sign in each for sign in "*?["):
+            system, path = _system(each)
+            found += sorted(system.unstrip_protocol(name) if "://" in each else name for name in system.glob(path))
+        else:
+            found.append(each)
+    if not found:
+        raise UserError(f"no tar file matches {pattern}")
+    return found
+
+
+def _counted(pattern: str) -> list[str]:
+    """Every {a..b} as all numbers from a to b, with as many digits as a has."""
+    parts = re.split(r"\{(\d+)\.\.(\d+)\}", pattern)
+    texts, ranges = parts[::3], list(zip(parts[1::3], parts[2::3], strict=True))
+    counts = [[f"{n:0{len(low)}}" for n in range(int(low), int(high) + 1)] for low, high in ranges]
+    return ["".join(t + n for t, n in zip(texts, (*chosen, ""), strict=True)) for chosen in product(*counts)]
+
+
+def list_shards(pattern: str) -> Listing:
+    """All images in the tar files; with labels where each has a member .cls (a number) or .json (its "label")."""
+    names, labels = [], []
+    for tar in find_shards(pattern):
+        for member, label in _members(tar):
+            names.append(str(member))
+            labels.append(label)
+    if not names:
+        raise UserError(f"there is no image in {pattern}")
+    if any(label is None for label in labels):
+        return Listing(tuple(names))
+    classes = tuple(sorted({str(label) for label in labels}, key=lambda name: (len(name), name)))
+    number = {name: n for n, name in enumerate(classes)}
+    return Listing(tuple(names), torch.tensor([number[str(label)] for label in labels]), classes)
+
+
+def _members(tar: str) -> Iterator[tuple[Member, Any]]:
+    """Each image of one tar file, and its label where it has one."""
+    system, path = _system(tar)
+    images: dict[str, Member] = {}
+    labels: dict[str, Any] = {}
+    try:
+        with system.open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            for about in archive:
+                stem, _, suffix = about.name.rpartition(".")
+                if about.isfile() and is_image(about.name.rpartition("/")[2]):
+                    images[stem] = Member(tar, about.offset_data, about.size, about.name)
+                elif about.isfile() and suffix in ("cls", "json"):
+                    labels[stem] = _label(archive.extractfile(about), suffix)
+    except (OSError, tarfile.TarError) as error:
+        raise UserError(f"{tar} cannot be read as a tar file ({error})") from None
+    for stem, member in images.items():
+        yield member, labels.get(stem)
+
+
+def _label(file: IO[bytes] | None, suffix: str) -> Any:
+    with contextlib.suppress(ValueError, AttributeError):
+        text = file.read().decode().strip() if file is not None else ""
+        return text or None if suffix == "cls" else json.loads(text).get("label")
+    return None

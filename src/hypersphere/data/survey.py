@@ -1,0 +1,50 @@
+"""What a set of image files holds, by a look at some of them."""
+
+import contextlib
+import io
+import os
+import warnings
+from collections import Counter
+from typing import NamedTuple
+
+from hypersphere.data.folder import Listing, shown
+from hypersphere.data.shards import opened
+from hypersphere.errors import UserError
+
+
+class Survey(NamedTuple):
+    """What a folder holds, by a look at some of its files."""
+
+    images: int
+    kinds: dict[str, int]  # how many files by suffix
+    sides: tuple[int, int, int]  # least, median and greatest length of a shorter side, in pixels
+    unreadable: int  # of those looked at
+    looked_at: int
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
+        low, median, high = self.sides
+        broken = f"; {self.unreadable} of {self.looked_at} looked at are broken" if self.unreadable else ""
+        return f"{self.images:,} images ({kinds}), {low} to {high} pixels a side, {median} the median{broken}"
+
+
+def survey(files: Listing, looked_at: int = 200) -> Survey:
+    """Sizes are read from the heads of files spread evenly over the list."""
+    from PIL import Image
+
+    some = (
+        [files.paths[len(files) * n // looked_at] for n in range(looked_at)] if len(files) > looked_at else files.paths
+    )
+    sides = []
+    for path in some:
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            file = opened(path)
+            with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+                sides.append(min(image.size))
+    if not sides:
+        raise UserError(f"none of {len(some)} files looked at is an image, such as {shown(some[0])}")
+    kinds = Counter(os.path.splitext(path)[1].lower().removeprefix(".") for path in files.paths)
+    sides.sort()
+    spread = (sides[0], sides[len(sides) // 2], sides[-1])
+    return Survey(len(files), dict(kinds.most_common()), spread, len(some) - len(sides), len(some))

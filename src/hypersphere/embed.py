@@ -1,0 +1,131 @@
+"""The vector of every image below a folder, written as they come: neither images nor vectors pile up in memory."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from hypersphere import __version__
+from hypersphere.data.folder import shown, some_images
+from hypersphere.data.stream import Stream, Wanted, default_workers
+from hypersphere.data.unreadable import tell_unreadable
+from hypersphere.errors import UserError
+from hypersphere.files import put_in_place
+from hypersphere.loading import AT_ONCE, Loaded, load
+from hypersphere.progress import Progress, progress_bar
+from hypersphere.vectors import Piece, Writer, check_output, is_text, rows_at_once, writer
+
+
+class Embedded(NamedTuple):
+    images: int
+    dimensions: int
+    unreadable: dict[Path | str, str]
+
+
+def embed(
+    source: str | Path,
+    images: str | Path,
+    out: str | Path,
+    *,
+    device: str | torch.device = "auto",
+    workers: int | None = None,
+    progress: bool = False,
+) -> Embedded:
+    """Write path and vector of every image below the folder `images` into `out`, a .parquet or .npz file.
+
+    `source` is a run or an exported encoder. Files that cannot be read are left out, and listed beside `out` in
+    .unreadable.tsv. How names that are no text are kept is said in `vectors`.
+    """
+    out, images = Path(out), Path(images)
+    check_output(out)
+    if workers is not None and workers < 0:
+        raise UserError(f"`workers` must be at least 0, not {workers}")
+    loaded = load(source, device)
+    stream, names_are_text = _stream(loaded, images, workers)
+    with (
+        put_in_place(out) as scratch,
+        progress_bar(f"embedding {shown(images)}", len(stream.paths), 0, progress) as bar,
+    ):
+        with _closing(writer(scratch, out.suffix, loaded.features, _about(loaded, images), names_are_text)) as file:
+            rows = _write(file, _encoded(loaded, stream, bar), rows_at_once(loaded.features))
+        if not rows:
+            path, reason = next(iter(stream.unreadable.items()))
+            raise UserError(f"none of {len(stream.paths)} images could be read, such as {shown(path)} ({reason})")
+    _list(stream.unreadable, out.with_suffix(".unreadable.tsv"))
+    return Embedded(rows, loaded.features, stream.unreadable)
+
+
+def _stream(loaded: Loaded, images: Path, workers: int | None) -> tuple[Stream, bool]:
+    """Of what is below the folder; and whether all names are text."""
+    paths, on_gpu = some_images(images), loaded.device.type == "cuda"
+    stream = Stream(
+        paths,
+        loaded.preprocess.pixels,
+        side=loaded.preprocess.side,
+        workers=default_workers(on_gpu) if workers is None else workers,
+        pin=on_gpu,
+        fill=False,
+    )
+    return stream, all(is_text(str(path)) for path in paths)
+
+
+def _about(loaded: Loaded, images: Path) -> dict[str, Any]:
+    """What a file says of itself, so that more images can be encoded in the same way."""
+    return {
+        "encoder": os.path.abspath(loaded.source),
+        "weights": loaded.fingerprint,
+        "preprocess": vars(loaded.preprocess),
+        "images": os.path.abspath(images),
+        "cwd": os.getcwd(),  # where paths begin that are not absolute
+        "version": __version__,
+    }
+
+
+@contextlib.contextmanager
+def _closing(file: Writer) -> Iterator[Writer]:
+    try:
+        yield file
+        file.finish()
+    except BaseException:
+        file.discard()
+        raise
+
+
+def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[Piece]:
+    asked = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(stream.paths)).split(AT_ONCE))
+    for pixels, sample in stream(asked):
+        vectors = loaded.encode_pixels(pixels).cpu().numpy()
+        if not np.isfinite(vectors).all():
+            raise UserError(f"{loaded.source} makes features that are no numbers: did the run diverge?")
+        yield Piece([str(stream.paths[n]) for n in sample.tolist()], vectors)
+        bar.update(int(sample[-1]) + 1)
+
+
+def _write(file: Writer, pieces: Iterator[Piece], at_once: int) -> int:
+    """So many rows at a time; returns how many there were."""
+    waiting: list[Piece] = []
+    rows = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += len(piece.paths)
+        if sum(len(one.paths) for one in waiting) >= at_once:
+            file.write(_joined(waiting))
+            waiting.clear()
+    if waiting:
+        file.write(_joined(waiting))
+    return rows
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    return Piece([name for piece in pieces for name in piece.paths], np.concatenate([p.vectors for p in pieces]))
+
+
+def _list(unreadable: dict[Path | str, str], listed: Path) -> None:
+    """Instead of what an earlier call listed."""
+    with contextlib.suppress(OSError):
+        listed.unlink()
+    tell_unreadable(unreadable, listed)

@@ -1,0 +1,217 @@
+"""A run's encoder in files that load anywhere: its weights, a card that says how to use them, and ONNX."""
+
+import contextlib
+import hashlib
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from hypersphere.build import view_recipe
+from hypersphere.config import Config
+from hypersphere.errors import UserError
+from hypersphere.files import put_in_place, write_atomically, write_json
+from hypersphere.loading import CARD, KIND, WEIGHTS, Preprocess, hash_of, plain, weights_as_bytes
+from hypersphere.machine import provenance
+from hypersphere.nn import ENCODERS, features_of
+from hypersphere.run import Run, load_run
+
+ONNX = "encoder.onnx"
+Format = Literal["safetensors", "onnx"]
+TOLERANCE = 1e-4  # between ONNX and torch, relative to the largest feature where that is above 1
+
+
+def export(run: str | Path, out: str | Path | None = None, format: Format = "safetensors") -> Path:
+    """Write the encoder of a run into a folder (RUN/export by default), which is returned.
+
+    It holds encoder.safetensors and card.json; with `format` onnx also encoder.onnx, checked against torch before.
+    """
+    loaded = load_run(run, "cpu")
+    folder = loaded.path / "export" if out is None else Path(out)
+    _prepare(folder, format)
+    encoder = plain(loaded.encoder)
+    card = describe(loaded, encoder)
+    blob = weights_as_bytes(encoder)
+    card["weights"] = {"file": WEIGHTS, "sha256": hashlib.sha256(blob).hexdigest()}
+    if format == "onnx":
+        write_onnx(encoder, card["input"], folder / ONNX)
+        card["onnx"] = {"file": ONNX, "sha256": hash_of(folder / ONNX), "input": "images", "output": "features"}
+    write_atomically(folder / WEIGHTS, blob)
+    write_json(folder / CARD, card)
+    return folder
+
+
+def _prepare(folder: Path, format: Format) -> None:
+    if (folder / "run.json").exists():
+        raise UserError(f"`out` {folder} is a run: name a folder of its own")
+    if (folder / ONNX).exists() and format != "onnx":
+        raise UserError(f"{folder / ONNX} would be of older weights than the rest: say `format` onnx, or another `out`")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"`out` {folder} is a file: choose a folder") from None
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
+    """The card, but for its files."""
+    config, preprocess = run.config, Preprocess.of(run.config)
+    channels = len(view_recipe(config).mean)
+    library = config.encoder.partition("/")[0]
+    lines = snippets(config, channels, encoder)
+    return {
+        "kind": KIND,
+        "encoder": config.encoder,
+        "library": None if library == "hypersphere" else library,
+        "architecture": {
+            "channels": channels,
+            "stem": config.stem,
+            "norm": config.norm,
+            "dimensions": config.dimensions,
+        },
+        "features": features_of(encoder),
+        "input": {"channels": channels, **vars(preprocess), "steps": steps(preprocess)},
+        "load": lines or f"no library has {config.encoder}: hypersphere.load(FOLDER) reads it",
+        "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": config.to_json()},
+        "metrics": measured(run),
+        "versions": _versions(),
+    }
+
+
+def steps(preprocess: Preprocess) -> list[str]:
+    """What happens to a picture before the encoder, and ONNX too, sees it."""
+    side, size, resize, crop = preprocess.side, preprocess.size, preprocess.resize, preprocess.crop
+    colours = "in RGB" if len(preprocess.mean) == 3 else "in grey"
+    told = [f"the middle square of the picture, {colours}, resized to {side} pixels a side (bicubic, antialiased)"]
+    if resize not in (None, side):
+        told.append(f"resized to {resize} pixels a side")
+    if crop is not None:
+        told.append(f"of that the middle square of {crop} pixels a side")
+    if (crop or resize or side) != size:
+        told.append(f"resized to {size} pixels a side")
+    return [*told, "values from 0 to 1, minus `mean`, divided by `std`, by channel: this is what the encoder takes"]
+
+
+def snippets(config: Config, channels: int, encoder: nn.Module) -> dict[str, list[str]]:
+    """Lines of code by library that load the weights; none where no library has the architecture."""
+    library, _, name = config.encoder.partition("/")
+    if library == "hypersphere":
+        return {}
+    if library == "timm":
+        return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
+    if config.encoder not in ENCODERS:
+        cut = f'model.set_submodule("{_classifier(name)}", torch.nn.Identity())'
+        return {"torchvision": _lines("torchvision", f'torchvision.models.get_model("{name}")', [cut])}
+    changes = list(_changes(config, channels, encoder))
+    found = {"torchvision": _lines("torchvision", f"torchvision.models.{name}({_norm(config)})", changes)}
+    if config.norm == "batch":
+        found["timm"] = _lines("timm", f'timm.create_model("{name}")', changes)
+    return found
+
+
+def _lines(library: str, model: str, changes: list[str]) -> list[str]:
+    return [
+        f"import safetensors.torch, torch, {library}",
+        f"model = {model}",
+        *changes,
+        f'model.load_state_dict(safetensors.torch.load_file("{WEIGHTS}"))',
+        "model.eval()",
+    ]
+
+
+def _classifier(name: str) -> str:
+    """The name of the last linear layer of a model of torchvision."""
+    from torchvision import models
+
+    with torch.device("meta"):
+        layers = models.get_model(name).named_modules()
+    return [where for where, layer in layers if isinstance(layer, nn.Linear)][-1]
+
+
+def _norm(config: Config) -> str:
+    made = {"batch": "", "group": "torch.nn.GroupNorm(32, channels)", "none": "torch.nn.Identity()"}[config.norm]
+    return f"norm_layer=lambda channels: {made}" if made else ""
+
+
+def _changes(config: Config, channels: int, encoder: nn.Module) -> Iterator[str]:
+    """Where a ResNet of ours is not the library's."""
+    if config.stem == "cifar":
+        yield f"model.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=3, stride=1, padding=1, bias=False)"
+        yield "model.maxpool = torch.nn.Identity()"
+    elif channels != 3:
+        yield f"model.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=7, stride=2, padding=3, bias=False)"
+    last = encoder.fc
+    if isinstance(last, nn.Linear):
+        yield f"model.fc = torch.nn.Linear({last.in_features}, {last.out_features})"
+    else:
+        yield "model.fc = torch.nn.Identity()"
+
+
+def measured(run: Run) -> dict[str, Any]:
+    """What evaluation.json says of this state of the encoder."""
+    found = run.evaluations
+    if (found.pop("hash", None), found.pop("step", None)) != (run.config.hash, run.step):
+        return {}
+    return found
+
+
+def _versions() -> dict[str, str]:
+    import safetensors
+    import torchvision
+
+    found = provenance(torch.device("cpu"))
+    ours = {"hypersphere": found["version"], "commit": found["commit"], "python": found["python"]}
+    return ours | {
+        "torch": found["torch"],
+        "torchvision": torchvision.__version__,
+        "safetensors": safetensors.__version__,
+    }
+
+
+def write_onnx(encoder: nn.Module, sizes: dict[str, Any], file: Path) -> None:
+    """For batches of any size; put in place once it gives what torch gives."""
+    shape = (sizes["channels"], sizes["size"], sizes["size"])
+    some = torch.randn(5, *shape, generator=torch.Generator().manual_seed(0))
+    with put_in_place(file) as scratch:
+        _convert(encoder, some[:2], scratch)
+        for batch in (1, 5):
+            _compare(encoder, some[:batch], scratch)
+
+
+def _convert(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # type: ignore[import-untyped] # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"`format` onnx needs {error.name}: pip install 'hypersphere[onnx]'") from None
+    with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        warnings.simplefilter("ignore")  # of the exporter about itself
+        torch.onnx.export(
+            encoder,
+            (images,),
+            file,
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            input_names=["images"],
+            output_names=["features"],
+            external_data=False,
+            verbose=False,
+        )
+
+
+def _compare(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (found,) = session.run(["features"], {"images": images.numpy()})
+    with torch.no_grad():
+        wanted = encoder(images)
+    furthest = float((torch.from_numpy(found) - wanted).abs().max())
+    if not furthest <= TOLERANCE * max(1.0, float(wanted.abs().max())):
+        raise UserError(f"ONNX and torch differ by {furthest:.1e} in a batch of {len(images)}: it is not written")

@@ -1,0 +1,150 @@
+"""OBoW (Gidaris et al. 2021): predict the bag of visual words that a moving-average teacher sees in another view.
+
+Shapes: a map's features B (images) × U (places) × C (channels), words K × C, bags B × K.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hypersphere.draws import WORDS, uniforms
+from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.prototypes import cosines, swapped
+from hypersphere.nn import each_view, follow, mlp, rising, target_of
+from hypersphere.nn.blocks import blocks_of, width_of
+from hypersphere.nn.norm import Norm
+
+
+class OBoW(Method):
+    """Each scale (block of the encoder) has a vocabulary, a queue of the teacher's features of earlier images. A place
+    is shared out among the words by softmax(−distance² / δ), a bag takes of each word the largest share over all places
+    (sec. 3.2); the student predicts it by softmax(cos(z, G(words)) / temperature), where a generator G makes weights of
+    the words as they are now (sec. 3.3). δ is a share of the mean squared distance to the nearest word.
+
+    As published for ImageNet: 8192 words at each of the last two scales, of the teacher's view of 224 pixels; the
+    student sees two crops of 160 and five of 96 pixels; δ 1/15 of the mean distance (1/10 with one scale), inverse
+    temperature 8, learnt; τ 0.99 rising to 1; SGD with batch 256, learning rate 0.03, weight decay 1e-4, 200 epochs.
+
+    What differs: a projector stands between features and prediction; the temperature is fixed; the teacher sees the two
+    large views, augmented as the student's, and each is predicted from all other views; a new word is the mean of 3 × 3
+    features around a random place where the map is that large, else of all. Words begin as noise.
+    """
+
+    takes_small_crops = True
+    updates: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        features: int,
+        hidden: int = 2048,
+        projection: int = 128,
+        norm: Norm = "batch",
+        prototypes: int = 2048,
+        temperature: float = 0.125,
+        tau: float = 0.99,
+        seed: int = 0,
+        scales: int = 2,
+        sharpness: float = 15.0,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = mlp(features, hidden, projection, norm)
+        self.target = target_of(encoder)
+        self.blocks = list(blocks_of(encoder))[-scales:]
+        widths = [width_of(encoder.get_submodule(name)) for name in self.blocks] or [features]
+        self.generators = nn.ModuleList(mlp(width, hidden, projection, norm) for width in widths)
+        self.vocabularies = nn.ModuleList(Vocabulary(prototypes, width, sharpness) for width in widths)
+        self.temperature, self.tau, self.seed = temperature, tau, seed
+        self.register_buffer("updates", torch.zeros((), dtype=torch.long))
+
+    def forward(self, batch: Batch) -> Step:
+        maps = [self._maps(view) for view in batch.views[:2]]  # first, so that torch.compile breaks its graph here
+        z = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
+        losses = []
+        for scale, (vocabulary, generator) in enumerate(zip(self.vocabularies, self.generators, strict=True)):
+            assert isinstance(vocabulary, Vocabulary)
+            words = vocabulary.words.clone()  # those of this update, for its backward pass too
+            bags = [vocabulary.bag(of_view[scale]) for of_view in maps]
+            weights = generator(words)
+            losses.append(swapped(bags, [cosines(each, weights) for each in z], self.temperature))
+            vocabulary.add(maps[0][scale], self._chance(batch.sample))
+        self.updates += 1
+        return self.step("obow", torch.stack(losses).mean(), *z)
+
+    def _chance(self, sample: Tensor) -> Tensor:
+        return uniforms(1, sample, seed=self.seed, epoch=self.updates, stream=WORDS)[:, 0]
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def _maps(self, view: Tensor) -> list[Tensor]:
+        """The teacher's features at each scale: what its blocks put out, or, without any, its output."""
+        found: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+            return lambda module, given, output: found.__setitem__(name, output)
+
+        hooks = [self.target.get_submodule(name).register_forward_hook(keep(name)) for name in self.blocks]
+        try:
+            output = self.target(view)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [_places(found[name]) for name in self.blocks] or [output[:, None].float()]
+
+    def after_step(self, progress: Tensor) -> None:
+        follow(self.target, self.encoder, rising(self.tau, progress))
+
+
+class Vocabulary(nn.Module):
+    """K words, the newest first, and how far features are from the nearest one."""
+
+    words: Tensor
+    distance: Tensor
+
+    def __init__(self, count: int, width: int, sharpness: float, momentum: float = 0.99) -> None:
+        super().__init__()
+        self.sharpness, self.momentum = sharpness, momentum
+        self.register_buffer("words", torch.randn(count, width))
+        self.register_buffer("distance", torch.zeros(()))
+
+    @torch.no_grad()
+    def bag(self, places: Tensor) -> Tensor:
+        """y ∝ max over places of softmax(−‖place − word‖² / δ), δ = mean least distance² / sharpness."""
+        squared = squared_distances(places.flatten(0, 1), self.words).unflatten(0, places.shape[:2])
+        least = squared.amin(dim=2).mean()
+        moved = torch.lerp(least, self.distance, self.momentum)
+        self.distance.copy_(torch.where(self.distance > 0, moved, least))
+        shares = torch.softmax(-self.sharpness * squared / self.distance.clamp(min=1e-12), dim=2)
+        return F.normalize(shares.amax(dim=1), p=1, dim=1)
+
+    @torch.no_grad()
+    def add(self, places: Tensor, chance: Tensor) -> None:
+        """One word of each image takes the place of the oldest."""
+        pooled = _pooled(places)
+        chosen = (chance * pooled.shape[1]).long()
+        new = pooled.gather(1, chosen[:, None, None].expand(-1, 1, pooled.shape[2]))[:, 0]
+        self.words.copy_(torch.cat([new, self.words])[: len(self.words)])
+
+
+def squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """‖x‖² + ‖y‖² − 2xyᵀ, in single precision."""
+    with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):
+        return (x.square().sum(dim=1)[:, None] + y.square().sum(dim=1) - 2 * x @ y.T).clamp(min=0)
+
+
+def _places(x: Tensor) -> Tensor:
+    """B × U × C of B × C × H × W, of B × tokens × C, or of B × C."""
+    x = x.float()
+    return x.flatten(2).transpose(1, 2) if x.ndim == 4 else x if x.ndim == 3 else x[:, None]
+
+
+def _pooled(places: Tensor) -> Tensor:
+    """Means of 3 × 3 neighbours, of square maps that have as many; else of all places."""
+    side = round(places.shape[1] ** 0.5)
+    if side < 3 or side * side != places.shape[1]:
+        return places.mean(dim=1, keepdim=True)
+    square = places.transpose(1, 2).unflatten(2, (side, side))
+    return F.avg_pool2d(square, kernel_size=3, stride=1).flatten(2).transpose(1, 2)

@@ -1,0 +1,54 @@
+"""What methods with prototypes share. Shapes: z B (images) × D, prototypes K × D, scores and targets B × K."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hypersphere.sphere import unit
+
+
+def cosines(z: Tensor, directions: Tensor) -> Tensor:
+    """In single precision under autocast too: a temperature multiplies what rounding leaves."""
+    x, y = unit(z), unit(directions)
+    with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):
+        return x @ y.T
+
+
+class Prototypes(nn.Linear):
+    """K directions that are learnt; of points, the cosines with each. They stay as they are until the first epoch is
+    over (`release`), while what they are compared with still changes quickly."""
+
+    learning: Tensor
+
+    def __init__(self, dimensions: int, count: int) -> None:
+        super().__init__(dimensions, count, bias=False)
+        self.register_buffer("learning", torch.zeros((), dtype=torch.bool))
+        self._normalize()
+
+    def forward(self, z: Tensor) -> Tensor:
+        return cosines(z, torch.where(self.learning, self.weight, self.weight.detach()))
+
+    @torch.no_grad()
+    def release(self, when: Tensor) -> None:
+        """After each update: unit length again, and learning from then on where `when`."""
+        self.learning.copy_(when)
+        self._normalize()
+
+    @torch.no_grad()
+    def _normalize(self) -> None:
+        self.weight.copy_(unit(self.weight))
+
+
+def cross_entropy(target: Tensor, scores: Tensor, temperature: float) -> Tensor:
+    """Mean over images of −Σₖ target · log softmax(scores / temperature)."""
+    return -(target * F.log_softmax(scores / temperature, dim=1)).sum(dim=1).mean()
+
+
+def swapped(targets: Sequence[Tensor], scores: Sequence[Tensor], temperature: float) -> Tensor:
+    """Every view but the one that a target is of predicts it: the mean over these pairs of the cross-entropy."""
+    pairs = [(t, v) for t, v in product(range(len(targets)), range(len(scores))) if t != v]
+    losses = [cross_entropy(targets[t], scores[v], temperature) for t, v in pairs]
+    return torch.stack(losses).mean()

@@ -1,0 +1,44 @@
+"""SimSiam (Chen and He 2021): predict the other view's projection, which gets no gradient; no negatives, no target."""
+
+from torch import Tensor, nn
+
+from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.nn import deep_mlp, each_view, mlp
+from hypersphere.nn.norm import Norm, norm_layer
+from hypersphere.sphere import unit
+
+
+def negative_cosine(p: Tensor, z: Tensor) -> Tensor:
+    """D(p, stopgrad(z)) = −p̂ · ẑ, the mean over images (eq. 1 and 3)."""
+    return -(unit(p) * unit(z.detach())).sum(dim=1).mean()
+
+
+class SimSiam(Method):
+    """As published for CIFAR-10: SGD of lr 0.03 and weight decay 0.0005, batch 512, 800 epochs, a projector of two
+    layers of 2048 with BatchNorm after either, a predictor 2048 → 512 → 2048.
+
+    Published for ImageNet: three layers, lr 0.05, weight decay 0.0001, batch 512, 100 epochs, the predictor's learning
+    rate not decayed. Different here: the predictor's learning rate decays with the others, norms and biases have no
+    weight decay, and the BatchNorm at the projector's end has a scale and a shift.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        features: int,
+        hidden: int = 2048,
+        projection: int = 2048,
+        bottleneck: int = 512,
+        layers: int = 2,
+        norm: Norm = "batch",
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        last = norm_layer(norm, projection, spatial=False)
+        self.projector = nn.Sequential(deep_mlp(features, hidden, projection, layers, norm), last)
+        self.predictor = mlp(projection, bottleneck, projection, norm)
+
+    def forward(self, batch: Batch) -> Step:
+        z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
+        p1, p2 = each_view(self.predictor, (z1, z2))
+        return self.step("simsiam", (negative_cosine(p1, z2) + negative_cosine(p2, z1)) / 2, z1, z2)

@@ -1,0 +1,7 @@
+"""Regularizers of the weights of any model."""
+
+from hypersphere.regularize.energy import EnergyRegularizer
+from hypersphere.regularize.layers import WeightRegularizer, neurons
+from hypersphere.regularize.orthogonality import OrthogonalityRegularizer
+
+__all__ = ["EnergyRegularizer", "OrthogonalityRegularizer", "WeightRegularizer", "neurons"]

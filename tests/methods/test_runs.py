@@ -1,0 +1,184 @@
+"""Whole runs of the methods: every variant goes, and each learns on digits."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from hypersphere.build import build_method, regularizer_of, trainer_of, view_recipe
+from hypersphere.cli import main
+from hypersphere.config import PRESETS, Config, recipe
+from hypersphere.data import load_data
+from hypersphere.errors import UserError
+from hypersphere.machine import execution_of
+from hypersphere.methods import METHODS, Batch
+from hypersphere.run import evaluate_on, initial_encoder, load_run, pretrain
+from hypersphere.views import INFOMIN
+
+OURS = ("simsiam", "moco", "infomin", "barlow", "supervised")
+SMALL = {"device": "cpu", "knn_every": 0, "progress": False}
+
+
+@pytest.mark.parametrize("variant", ["", "-uni", "-mhe", "-uni-mhe"])
+@pytest.mark.parametrize("name", OURS)
+def test_every_variant_takes_a_step(name, variant):
+    config = recipe(name + variant, "digits", hidden=32, projection=8, device="cpu")
+    assert config.title == name + variant
+    method = build_method(config, 1, 10).train()
+    trainer = trainer_of(config, method, execution_of(config))
+    data = Batch(tuple(torch.randn(2, 16, 1, 8, 8)), torch.arange(16), torch.arange(16) % 10)
+    before = [weight.detach().clone() for weight in method.encoder.parameters()]
+    terms = trainer.update([data], 0.01, 0.0)
+    assert torch.isfinite(terms["loss"])
+    assert ("uniformity" in terms) == ("-uni" in variant)
+    assert ("regularizer" in terms) == ("-mhe" in variant)
+    assert any(not torch.equal(old, new) for old, new in zip(before, method.encoder.parameters(), strict=True))
+
+
+# epochs on digits, and by how much few-shot accuracy (1 and 5 labels a class) must rise: seconds each
+LEARNING = {
+    "simsiam": (7, 10, 4),
+    "moco": (6, 15, 8),
+    "infomin": (6, 15, 8),
+    "barlow": (4, 15, 8),
+    "supervised": (3, 35, 20),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_method_learns_on_digits(name, tmp_path):
+    epochs, *wanted = LEARNING[name]
+    run = pretrain(name, "digits", epochs=epochs, warmup=1, hidden=256, out=tmp_path / "run", **SMALL)
+    before, after = (
+        evaluate_on(encoder, run.config, ("few-shot",), "validation")
+        for encoder in (initial_encoder(run.config), run.encoder)
+    )
+    for probe, rise in zip(("1-shot", "5-shot"), wanted, strict=True):
+        assert after[probe]["top1"] > before[probe]["top1"] + rise, probe
+
+
+def test_a_supervised_run_is_loaded_with_its_classes(tmp_path):
+    run = pretrain("supervised", "digits", epochs=1, batch=256, out=tmp_path / "run", **SMALL)
+    again = load_run(run.path, "cpu")
+    assert again.method.classifier.weight.shape == (10, 128)
+    assert torch.equal(again.method.classifier.weight, run.method.classifier.weight)
+    assert pretrain(resume=run.path, progress=False).step == run.step
+
+
+def test_supervised_needs_labels(tmp_path):
+    from PIL import Image
+
+    for number in range(40):
+        pixels = torch.randint(0, 256, (32, 32, 3), dtype=torch.uint8).numpy()
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    with pytest.raises(UserError, match="labels, of two classes or more"):
+        pretrain("supervised", str(tmp_path), epochs=1, workers=0, out=tmp_path / "run", **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_energy_can_stand_where_the_predictor_stood(tmp_path):
+    run = pretrain("byol-mhe", "digits", epochs=1, hidden=32, predictor=False, out=tmp_path / "run", **SMALL)
+    assert "regularizer" in run.metrics[-1]
+    assert run.config.hash != recipe("byol-mhe", "digits", epochs=1, hidden=32).hash
+    with pytest.raises(UserError, match="energy_layers"):
+        regularizer_of(run.config.replace(energy_layers=("predictor",)), run.method)
+
+
+def test_a_predictor_is_left_out_by_a_word(tmp_path, capsys):
+    words = ["--data", "digits", "--epochs", "1", "--hidden", "16", "--device", "cpu", "--knn-every", "0"]
+    assert main(["pretrain", "byol", *words, "--no-predictor", "--out", str(tmp_path / "run")]) == 0
+    assert not list(load_run(tmp_path / "run", "cpu").method.predictor.parameters())
+
+
+def test_infomins_policy_is_stronger_and_chosen_by_its_preset():
+    infomin, byol = recipe("infomin", "cifar10"), recipe("byol", "cifar10")
+    one, other = view_recipe(infomin).augmentations
+    assert one == other == INFOMIN
+    for ours, theirs in zip(view_recipe(infomin).augmentations, view_recipe(byol).augmentations, strict=True):
+        assert ours.brightness > theirs.brightness
+        assert ours.blur > theirs.blur
+    assert view_recipe(byol.replace(policy="infomin")).augmentations[0] == INFOMIN
+
+
+def test_published_options():
+    simsiam, moco, barlow = (recipe(name) for name in ("simsiam", "moco", "barlow"))
+    assert (simsiam.optimizer, simsiam.lr, simsiam.weight_decay, simsiam.batch) == ("sgd", 0.03, 5e-4, 512)
+    assert (simsiam.epochs, simsiam.layers, simsiam.projection, simsiam.bottleneck) == (800, 2, 2048, 512)
+    assert (moco.lr, moco.temperature, moco.queue, moco.tau, moco.batch) == (0.03, 0.1, 4096, 0.99, 512)
+    assert (barlow.optimizer, barlow.lr, barlow.redundancy, barlow.layers) == ("lars", 0.2, 0.005, 3)
+    assert recipe("infomin").temperature == 0.15
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name in METHODS])
+def test_energy_layers_name_what_a_method_has(name):
+    config = recipe(f"{name}-mhe", "digits", hidden=32, projection=8)
+    assert regularizer_of(config, build_method(config, 1, 10)) is not None
+
+
+def test_a_folders_learning_rate_is_the_methods(tmp_path):
+    """The one by a folder's size is for LARS."""
+    from PIL import Image
+
+    from hypersphere.sets import recipe_for
+
+    for number in range(40):
+        Image.new("RGB", (32, 32)).save(tmp_path / f"{number}.png")
+    assert recipe_for("byol", str(tmp_path)).lr == 1.5
+    assert recipe_for("moco", str(tmp_path)).lr == 0.03
+    assert recipe_for("moco", str(tmp_path), lr=0.5).lr == 0.5
+
+
+def test_the_methods_are_listed_in_their_own_words(capsys):
+    assert main(["methods"]) == 0
+    listed = capsys.readouterr().out
+    for name, kind in METHODS.items():
+        paper = re.search(rf"^{name}: .*\((.+)\): ", listed, re.MULTILINE)
+        assert paper, name
+        assert kind.__module__ == f"hypersphere.methods.{name}"
+    assert "lr 0.03" in listed
+    assert main(["methods", "moco-mhe"]) == 0
+    one = capsys.readouterr().out
+    assert "Shuffled BatchNorm" in one
+    assert "energy 10.0" in one
+    assert "barlow" not in one
+    assert main(["methods", "mocco"]) == 2
+    assert "did you mean 'moco'" in capsys.readouterr().err
+
+
+def test_what_explains_the_command_needs_no_torch():
+    code = """if True:
+        import atexit, sys
+        from hypersphere.cli import main
+
+        atexit.register(lambda: print("torch" in sys.modules))
+        main(["methods", "--help"])"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("name", ["infomin", "supervised"])
+def test_monitors_look_at_a_method_while_it_learns(name, tmp_path):
+    options = {**SMALL, "knn_every": 1, "hidden": 16, "batch": 256, "epochs": 1}
+    assert "knn" in pretrain(name, "digits", out=tmp_path / "run", **options).metrics[-1]
+
+
+def test_the_example_of_a_method_in_contributing_runs():
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(code.splitlines()) <= 40
+    names: dict = {}
+    exec(compile(code, "CONTRIBUTING.md", "exec"), names)
+    (kind,) = (x for x in names.values() if isinstance(x, type) and x.__module__ == "builtins")
+    images, _ = load_data("digits")
+    config = Config(**{**vars(recipe("byol-uni", "digits")), "hidden": 32, "projection": 8, "device": "cpu"})
+    whole = build_method(config, 1)
+    method = kind(whole.encoder, 128, hidden=32, projection=8)
+    method.spreading = whole.spreading
+    trainer = trainer_of(config, method.train(), execution_of(config))
+    pixels = images.pixels[:64].float() / 255
+    data = Batch((pixels, pixels + 0.1 * torch.randn_like(pixels)), torch.arange(64), None)
+    losses = [trainer.update([data], 0.003, step / 20)["loss"].item() for step in range(20)]
+    assert losses[-1] < losses[0] - 0.5

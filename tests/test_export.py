@@ -1,0 +1,280 @@
+"""An encoder that loads anywhere: in plain torchvision or timm, by `hs.load`, as ONNX."""
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+import hypersphere as hs
+import hypersphere.export as exporting
+from hypersphere.cli import main
+from hypersphere.data import load_data
+from hypersphere.data.folder import Listing
+from hypersphere.errors import UserError
+from hypersphere.evaluate import centre, extract
+from hypersphere.export import export
+from hypersphere.nn import build_encoder
+from hypersphere.sets import decoded
+from hypersphere.views import folder_recipe
+from tests.pictures import draw, untrained
+from tests.test_embed import told
+
+SMALL = {"size": 32, "encoder": "torchvision/resnet18", "stem": "imagenet"}
+CASES = {  # a run's options, and the libraries that its encoder loads in
+    "imagenet stem": (SMALL, ("torchvision", "timm")),
+    "cifar stem": ({**SMALL, "stem": "cifar"}, ("torchvision", "timm")),
+    "group norm": ({**SMALL, "norm": "group"}, ("torchvision",)),
+    "on the circle, no norm": ({**SMALL, "dimensions": 2, "norm": "none"}, ("torchvision",)),
+    "grey": ({"data": "digits", "encoder": "torchvision/resnet18", "stem": "imagenet"}, ("torchvision", "timm")),
+    "another of torchvision": ({**SMALL, "encoder": "torchvision/mobilenet_v3_small"}, ("torchvision",)),
+    "another of timm": ({**SMALL, "encoder": "timm/resnet10t"}, ("timm",)),
+    "our own": ({"data": "digits"}, ()),
+}
+BARE = """
+import json, os, sys
+sys.modules["hypersphere"] = None
+import torch
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    card = json.load(open("card.json"))
+    for library, lines in card["load"].items():
+        names = {}
+        exec("\\n".join(lines), names)
+        assert all(name.partition(".")[0] != "hypersphere" or module is None for name, module in sys.modules.items())
+        with torch.no_grad():
+            torch.save(names["model"](torch.load("inputs.pt")), f"{library}.pt")
+"""
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("drawn")
+    return folder, draw(folder, 12)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return untrained(tmp_path_factory.mktemp("runs") / "digits", "digits")
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory, drawn):
+    return untrained(tmp_path_factory.mktemp("runs") / "resnet", drawn[0], **SMALL)
+
+
+@pytest.fixture
+def exported(digits, tmp_path):
+    return export(digits, tmp_path / "exported")
+
+
+def read(folder):
+    return json.loads((folder / "card.json").read_text())
+
+
+def test_the_lines_of_the_card_load_it_without_hypersphere(drawn, tmp_path):
+    folders = []
+    for name, (options, libraries) in CASES.items():
+        run = untrained(tmp_path / name, **{"data": drawn[0], **options})
+        folder = export(run)
+        card = read(folder)
+        shape = (3, card["input"]["channels"], card["input"]["size"], card["input"]["size"])
+        torch.save(torch.randn(shape), folder / "inputs.pt")
+        if libraries:
+            assert tuple(card["load"]) == libraries, name
+            folders.append(folder)
+        else:
+            assert card["load"] == "no library has hypersphere/digits: hypersphere.load(FOLDER) reads it"
+            assert card["library"] is None
+    subprocess.run([sys.executable, "-c", BARE, *map(str, folders)], check=True, env={**os.environ, "PYTHONPATH": ""})
+    for folder in folders:
+        inputs, card = torch.load(folder / "inputs.pt"), read(folder)
+        with torch.no_grad():
+            of_run, of_card = (hs.load(path, "cpu").encoder(inputs) for path in (folder.parent, folder))
+        torch.testing.assert_close(of_card, of_run, rtol=0, atol=1e-5)
+        assert of_run.shape == (3, card["features"])
+        for library in card["load"]:
+            torch.testing.assert_close(torch.load(folder / f"{library}.pt"), of_run, rtol=0, atol=1e-5, msg=folder.name)
+
+
+def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
+    run = shutil.copytree(resnet, tmp_path / "run")
+    config = hs.load_run(run).config
+    record = {"hash": config.hash, "step": 1, "validation": {"knn": {"top1": 50.0}}}
+    (run / "evaluation.json").write_text(json.dumps(record))
+    assert main(["export", str(run)]) == 0
+    assert capsys.readouterr().out == f"written to {run}/export: card.json, encoder.safetensors\n"
+    card = read(run / "export")
+    blob = (run / "export/encoder.safetensors").read_bytes()
+    assert card["weights"] == {"file": "encoder.safetensors", "sha256": hashlib.sha256(blob).hexdigest()}
+    assert card["metrics"] == {"validation": {"knn": {"top1": 50.0}}}
+    assert (card["encoder"], card["library"], card["features"]) == ("torchvision/resnet18", "torchvision", 512)
+    assert card["architecture"]["stem"] == "imagenet"
+    assert [card["input"][name] for name in ("size", "resize", "crop")] == [32, 37, 32]
+    assert [step[:30] for step in card["input"]["steps"]] == [
+        "the middle square of the pictu",
+        "of that the middle square of 3",
+        "values from 0 to 1, minus `mea",
+    ]
+    assert (card["run"]["hash"], card["run"]["config"]["size"]) == (config.hash, 32)
+    assert card["versions"]["torch"] == torch.__version__
+    (run / "evaluation.json").write_text(json.dumps({**record, "step": 0}))  # of an encoder that was
+    assert read(export(run))["metrics"] == {}
+
+
+def test_preprocessing_is_that_of_evaluation(resnet, digits, drawn):
+    _, paths = drawn
+    loaded = hs.load(resnet, device="cpu")
+    assert not loaded.encoder.training
+    wanted = centre(folder_recipe(32))(decoded(Listing(tuple(paths)), 37, 0, 99).pixels)
+    for path, view in zip(paths, wanted, strict=True):
+        image = Image.open(path)
+        array = np.asarray(image).transpose(2, 0, 1)
+        for picture in (path, str(path), image, array, torch.tensor(array)):
+            assert torch.equal(loaded.preprocess(picture), view)
+    assert torch.equal(
+        loaded.encode([*paths[:3], Image.open(paths[3])]), extract(loaded.encoder, wanted[:4], lambda x: x)
+    )
+    assert loaded.encode([]).shape == (0, 512)
+    pixels, run = load_data("digits")[0].pixels[:5], hs.load_run(digits, "cpu")
+    assert torch.equal(hs.load(digits, "cpu").encode(pixels), run.encode(pixels))
+
+
+def test_images_of_data_sets_in_memory_pass_unchanged(tmp_path):
+    """CIFAR's and STL-10's are seen by evaluation at their own size."""
+    for data, side in (("cifar10", 32), ("stl10", 96)):
+        run = untrained(tmp_path / data, data, stem="imagenet", size=None)
+        loaded = hs.load(run, "cpu")
+        pixels = torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8)
+        torch.testing.assert_close(loaded.encode(pixels), hs.load_run(run, "cpu").encode(pixels))
+
+
+@pytest.mark.parametrize(
+    ("picture", "message"),
+    [
+        ("gone.png", "there is no file gone.png"),
+        (__file__, r"test_export.py cannot be read \(no image\)"),
+        (np.zeros((3, 8, 8)), r"must be C × H × W bytes with C 1 or 3, not float64 of shape \(3, 8, 8\)"),
+        (np.zeros((8, 8, 3), np.uint8), r"with C 1 or 3, not uint8 of shape \(8, 8, 3\)"),
+        (Image.new("F", (8, 8)), "pixels are fractions"),
+        (7, "a path, a PIL image or C × H × W bytes, not int"),
+    ],
+)
+def test_what_is_no_picture_is_told(digits, picture, message):
+    with pytest.raises(UserError, match=message):
+        hs.load(digits).encode([picture])
+
+
+def test_one_picture_is_a_list_of_one(digits):
+    for picture in ("a.png", Image.new("RGB", (8, 8))):
+        with pytest.raises(UserError, match="takes a list of images"):
+            hs.load(digits).encode(picture)
+
+
+def test_every_way_to_name_an_encoder_gives_the_same(digits, exported):
+    inputs = torch.randn(2, 1, 8, 8)
+    wanted = hs.load_run(digits, "cpu").encoder(inputs)
+    for path in (digits, str(digits), exported, exported / "card.json"):
+        loaded = hs.load(path, "cpu")
+        assert torch.equal(loaded.encoder(inputs), wanted)
+        assert loaded.fingerprint == read(exported)["weights"]["sha256"]
+
+
+def test_onnx_gives_what_torch_gives_for_batches_of_any_size(resnet, tmp_path):
+    folder = export(resnet, tmp_path, "onnx")
+    card, loaded = read(folder), hs.load(folder, "cpu")
+    assert sorted(os.listdir(tmp_path)) == ["card.json", "encoder.onnx", "encoder.safetensors"]
+    assert card["onnx"]["sha256"] == hashlib.sha256((folder / "encoder.onnx").read_bytes()).hexdigest()
+    session = onnxruntime.InferenceSession(folder / "encoder.onnx", providers=["CPUExecutionProvider"])
+    for batch in (1, 5, 8):
+        images = torch.randn(batch, 3, 32, 32)
+        (found,) = session.run([card["onnx"]["output"]], {card["onnx"]["input"]: images.numpy()})
+        with torch.no_grad():
+            np.testing.assert_allclose(found, loaded.encoder(images), atol=1e-4)
+    with pytest.raises(UserError, match=r"encoder.onnx would be of older weights than the rest: say `format` onnx"):
+        export(resnet, tmp_path)
+
+
+def test_onnx_that_differs_is_not_put_in_place(digits, tmp_path, monkeypatch):
+    def of_another(encoder, images, file, whole=exporting._convert):
+        whole(build_encoder("hypersphere/digits", channels=1).eval(), images, file)
+
+    monkeypatch.setattr(exporting, "_convert", of_another)
+    with pytest.raises(UserError, match=r"ONNX and torch differ by .* in a batch of 1: it is not written"):
+        export(digits, tmp_path / "exported", "onnx")
+    assert os.listdir(tmp_path / "exported") == []
+
+
+class Boom:
+    def __reduce__(self):
+        return os.mkdir, ("boom",)
+
+
+def test_nothing_is_unpickled(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(digits, tmp_path / "run")
+    for save in (torch.save, lambda state, file: file.write_bytes(pickle.dumps(state))):
+        save({"method": Boom()}, run / "checkpoint.pt")
+        with pytest.raises(UserError, match="is damaged or no checkpoint"):
+            hs.load(run)
+    assert not (tmp_path / "boom").exists()
+
+
+def damaged(folder, **changes):
+    (folder / "card.json").write_text(json.dumps({**read(folder), **changes}))
+
+
+def test_damaged_exports_are_told(exported):
+    card, weights = (exported / "card.json").read_text(), (exported / "encoder.safetensors").read_bytes()
+    (exported / "encoder.safetensors").write_bytes(weights[:-4] + b"abcd")
+    with pytest.raises(UserError, match=r"is not the file that card.json describes"):
+        hs.load(exported)
+    (exported / "encoder.safetensors").unlink()
+    with pytest.raises(UserError, match=r"there is no .*encoder.safetensors, which belongs to card.json"):
+        hs.load(exported)
+    (exported / "encoder.safetensors").write_bytes(weights)
+    for changes, message in [
+        ({"input": {}}, r"card.json is damaged \(KeyError: 'side'\)"),
+        ({"architecture": {"depth": 3}}, r"card.json is damaged \(TypeError"),
+        ({"architecture": {"channels": 3}}, r"encoder.safetensors does not fit hypersphere/digits \(size mismatch"),
+        ({"encoder": "hypersphere/none"}, "unknown encoder"),
+        ({"kind": "of a deck"}, "is no card of an exported encoder"),
+    ]:
+        damaged(exported, **changes)
+        with pytest.raises(UserError, match=message):
+            hs.load(exported)
+        (exported / "card.json").write_text(card)
+    (exported / "card.json").write_text("{")
+    with pytest.raises(UserError, match=r"card.json cannot be read"):
+        hs.load(exported / "card.json")
+
+
+def test_mistakes_of_export_are_told_in_a_line(digits, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    bare = shutil.copytree(digits, tmp_path / "bare")
+    (bare / "checkpoint.pt").unlink()
+    for words, message in [
+        ((), "hypersphere export RUN"),
+        ((tmp_path,), "is not a run"),
+        ((bare,), "there is no checkpoint"),
+        ((digits, "--out", tmp_path / "file"), "--out .*file is a file"),
+        ((digits, "--out", tmp_path / "file/below"), "cannot make the folder .*below"),
+        ((digits, "--out", digits), "is a run: name a folder of its own"),
+        ((digits, "--format", "pickle"), "pickle"),
+    ]:
+        assert re.search(message, told(capsys, "export", *words))
+
+
+def test_load_is_a_function_whatever_was_imported_before():
+    import hypersphere.loading
+
+    assert hs.load is hypersphere.loading.load
