@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hypersphere.config import Config, folder_options, is_folder, preset, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, balanced, list_data, load_data
@@ -108,7 +109,7 @@ def decoded(files: Listing, side: int, workers: int, most: int, progress: bool =
     return Images(torch.cat(parts), labels, files.classes)[torch.tensor(good)]
 
 
-def _middle(image: Any, how: None, side: int) -> np.ndarray:
+def _middle(image: Tensor, how: None, side: int) -> np.ndarray:
     return middle(image, side)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hypersphere.data.decode import Unreadable, read_image
+from hypersphere.data.decode import Unreadable, read_image, read_pixels
 
 GRADIENT = np.linspace(0, 255, 40 * 30).reshape(30, 40).astype(np.uint8)
 COLOURS = np.stack([GRADIENT, GRADIENT[::-1], 255 - GRADIENT], axis=2)
@@ -105,3 +105,18 @@ def test_what_cannot_be_read_says_why(content, why):
 def test_a_file_that_is_gone(tmp_path):
     with pytest.raises(Unreadable, match="vanished"):
         read_image(tmp_path / "gone.png")
+
+
+@pytest.mark.parametrize("shape", [(30, 40, 3), (30, 40)])
+def test_pixels_are_those_of_the_image(shape):
+    """Whichever decoder reads them."""
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    for content in (saved(picture, "JPEG", exif=exif), saved(picture, "PNG"), saved(picture.convert("CMYK"), "JPEG")):
+        np.testing.assert_array_equal(read_pixels(content).permute(1, 2, 0).numpy(), pixels(content))
+    large = saved(picture.resize((900, 700)), "JPEG")
+    assert read_pixels(large, side=100).shape == (3, *np.asarray(read_image(large, side=100)).shape[:2])
+    for broken in (b"", large[:2000], bomb(20_000)):
+        with pytest.raises(Unreadable):
+            read_pixels(broken)

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from hypersphere.views import RECIPES, Views, with_small_crops
-from hypersphere.views.crops import crop_numbers, crops, finished, middle, smallest_side
+from hypersphere.views.crops import crop_numbers, crops, finished, middle, one_box, smallest_side
+from hypersphere.views.recipes import box_of
 
 RECIPE = RECIPES["imagenet"]
 
@@ -25,7 +26,7 @@ def test_they_are_the_views_of_the_reference(photograph):
     sample = torch.arange(6)
     wanted = Views(RECIPE, 5).training(pixels, sample, 3)
     numbers = crop_numbers(RECIPE, sample, 5, 3)
-    cropped = torch.from_numpy(np.stack([crops(photograph, n, RECIPE) for n in numbers]))
+    cropped = torch.from_numpy(np.stack([crops(pixels[0], n, RECIPE) for n in numbers]))
     assert cropped.dtype == torch.uint8
     found = finished(cropped, sample, RECIPE, 5, 3, torch.float32)
     assert len(found) == len(wanted) == 2
@@ -63,7 +64,7 @@ def test_small_crops_are_the_views_of_the_reference_too(photograph):
     pixels = torch.from_numpy(np.array(photograph)).permute(2, 0, 1)[None].expand(4, -1, -1, -1)
     sample = torch.arange(4)
     numbers = crop_numbers(recipe, sample, 5, 3)
-    cropped = torch.from_numpy(np.stack([crops(photograph, n, recipe) for n in numbers]))
+    cropped = torch.from_numpy(np.stack([crops(pixels[0], n, recipe) for n in numbers]))
     found = finished(cropped, sample, recipe, 5, 3, torch.float32)
     assert [view.shape[2] for view in found] == [224, 224, 112, 112]
     for ours, reference in zip(found, Views(recipe, 5).training(pixels, sample, 3), strict=True):
@@ -75,3 +76,11 @@ def test_the_side_that_is_decoded_is_enough_for_every_size():
     recipe = replace(RECIPE, augmentations=(*RECIPE.augmentations, large))
     assert (0.08 * smallest_side(recipe) ** 2 * 3 / 4) ** 0.5 == pytest.approx(300, rel=0.01)
     assert smallest_side(with_small_crops(RECIPE, 2)) == smallest_side(RECIPE)
+
+
+def test_the_box_of_one_image_is_that_of_a_batch():
+    how = RECIPE.augmentations[0]
+    numbers = crop_numbers(RECIPE, torch.arange(500), 0, 0)[:, 0]
+    for height, width in ((375, 500), (20, 28), (3000, 200)):  # the last is too narrow for most
+        wanted = torch.stack(box_of(torch.from_numpy(numbers), how, height, width), dim=1).long().tolist()
+        assert [list(one_box(u, how, height, width)) for u in numbers] == wanted

@@ -1,11 +1,14 @@
 """An image file of any kind → pixels. What cannot be read is told in a few words, never by a crash."""
 
+import contextlib
 import io
 import warnings
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 
 class Unreadable(Exception):
@@ -56,3 +59,43 @@ def as_rgb(image: Any) -> Any:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def read_pixels(file: Path | bytes, side: int | None = None) -> Tensor:
+    """`read_image`, as bytes 3 × H × W. A photograph that needs no shrinking is decoded without PIL, twice as fast."""
+    content = _content(file)
+    if content[:2] == JPEG and _is_plain(content, side):
+        from torchvision.io import ImageReadMode, decode_jpeg
+
+        with contextlib.suppress(RuntimeError):  # what it does not take, PIL may, or says why not
+            packed = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            return decode_jpeg(packed, mode=ImageReadMode.RGB, apply_exif_orientation=True)
+    return torch.from_numpy(np.array(read_image(content, side))).permute(2, 0, 1)
+
+
+JPEG = b"\xff\xd8"
+
+
+def _content(file: Path | bytes) -> bytes:
+    if isinstance(file, bytes):
+        return file
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise Unreadable("vanished") from None
+    except OSError as error:
+        raise Unreadable(error.strerror or type(error).__name__) from None
+
+
+def _is_plain(content: bytes, side: int | None) -> bool:
+    """Whether an image, by its head, is a photograph in colours or grey, less than twice as large as is needed."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(content))
+    except Exception:
+        return False
+    small = image.width * image.height < 50_000_000 and (side is None or min(image.size) < 2 * side)
+    return small and image.mode in ("RGB", "L")

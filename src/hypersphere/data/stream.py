@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hypersphere.data.decode import Unreadable, read_image
+from hypersphere.data.decode import Unreadable, read_pixels
 from hypersphere.data.shards import MEMBER, opened
 from hypersphere.errors import UserError
 
-Make = Callable[[Any, Any], np.ndarray]  # a PIL image, and what was asked of it → bytes
+Make = Callable[[Tensor, Any], np.ndarray]  # an image, 3 × H × W bytes, and what was asked of it → bytes
 
 
 class Wanted(NamedTuple):
@@ -53,7 +53,7 @@ class _Files(Dataset[tuple[np.ndarray | None, str]]):
     def __getitem__(self, wanted: Wanted) -> tuple[np.ndarray | None, str]:
         """Bytes; or nothing, and why."""
         try:
-            return self.make(read_image(opened(self.paths[wanted.sample]), self.side), wanted.how), ""
+            return self.make(read_pixels(opened(self.paths[wanted.sample]), self.side), wanted.how), ""
         except Unreadable as reason:
             return None, str(reason)
         except FileNotFoundError:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.draws import VIEWS, uniforms
-from hypersphere.views.recipes import BOX_DRAWS, Recipe, box_of, coloured, draw
+from hypersphere.views.recipes import BOX_DRAWS, Augmentation, Recipe, coloured, draw, whole_box
 
 
 def smallest_side(recipe: Recipe) -> int:
@@ -27,27 +27,49 @@ def crop_numbers(recipe: Recipe, sample: Tensor, seed: int, epoch: int) -> np.nd
     return torch.stack(drawn, dim=1).numpy()
 
 
-def crops(image: Any, numbers: np.ndarray, recipe: Recipe) -> np.ndarray:
-    """The bytes of a PIL image's views, each 3 × its size × its size, one after the other."""
-    from PIL import Image
-
+def crops(image: Tensor, numbers: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """The bytes of an image's views, each 3 × its size × its size, one after the other; of 3 × H × W bytes."""
     made = []
     for u, how in zip(numbers, recipe.augmentations, strict=True):
-        side, boxes = recipe.size_of(how), box_of(torch.from_numpy(u)[None], how, image.height, image.width)
-        top, left, height, width = (float(edge) for edge in boxes)
-        box = (left, top, left + width, top + height)
-        pixels = np.asarray(image.resize((side, side), Image.Resampling.BICUBIC, box=box))
-        made.append(pixels.transpose(2, 0, 1).ravel())
-    return np.concatenate(made)
+        top, left, height, width = one_box(u, how, *image.shape[1:])
+        made.append(_resized(image[:, top : top + height, left : left + width], recipe.size_of(how)))
+    return np.concatenate([view.numpy().ravel() for view in made])
+
+
+def one_box(u: np.ndarray, how: Augmentation, height: int, width: int) -> tuple[int, int, int, int]:
+    """`box_of` for one image: in numpy, since so many small operations of torch would take as long as the crop."""
+    area_draws, ratio_draws = u[:-2].reshape(-1, 2).T
+    area = np.float32(height * width) * (np.float32(how.crop[0]) + np.float32(how.crop[1] - how.crop[0]) * area_draws)
+    low, high = math.log(how.ratio[0]), math.log(how.ratio[1])
+    ratio = np.exp(np.float32(low) + np.float32(high - low) * ratio_draws)
+    half = np.float32(0.5)
+    w, h = np.floor(np.sqrt(area * ratio) + half), np.floor(np.sqrt(area / ratio) + half)
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    if not fits.any():
+        whole_h, whole_w = whole_box(how, height, width)
+        return (height - whole_h) // 2, (width - whole_w) // 2, whole_h, whole_w
+    first = int(fits.argmax())
+    box_h, box_w = int(h[first]), int(w[first])
+    return int(u[-2] * np.float32(height - box_h + 1)), int(u[-1] * np.float32(width - box_w + 1)), box_h, box_w
+
+
+def _resized(image: Tensor, side: int) -> Tensor:
+    """Bicubic, antialiased, in bytes: torch does it with vector instructions where PIL does not."""
+    from torchvision.transforms.v2 import InterpolationMode, functional
+
+    return functional.resize(image, [side, side], interpolation=InterpolationMode.BICUBIC, antialias=True)
 
 
 def middle(image: Any, side: int) -> np.ndarray:
-    """3 × side × side bytes: the image with its shorter side at `side`, and of that the middle."""
+    """3 × side × side bytes: the image with its shorter side at `side`, and of that the middle; of 3 × H × W bytes or a
+    PIL image, and by PIL, as others prepare images for an encoder."""
     from PIL import Image
 
-    short = min(image.size)
-    box = ((image.width - short) / 2, (image.height - short) / 2, (image.width + short) / 2, (image.height + short) / 2)
-    return np.asarray(image.resize((side, side), Image.Resampling.BICUBIC, box=box)).transpose(2, 0, 1)
+    picture = Image.fromarray(image.permute(1, 2, 0).numpy()) if isinstance(image, Tensor) else image
+    width, height = picture.size
+    short = min(width, height)
+    box = ((width - short) / 2, (height - short) / 2, (width + short) / 2, (height + short) / 2)
+    return np.asarray(picture.resize((side, side), Image.Resampling.BICUBIC, box=box)).transpose(2, 0, 1)
 
 
 def finished(
