@@ -209,7 +209,7 @@ def test_the_operator_in_autograd(small_tiles):
 
 
 @interpreted
-@pytest.mark.parametrize(("n", "m", "largest"), [(10, 10, 64), (19, 34, 64), (37, 20, 16)])
+@pytest.mark.parametrize(("n", "m", "largest"), [(10, 10, 64), (9, 18, 64), (21, 10, 16)])
 def test_rows_match_the_reference(small_tiles, n, m, largest):
     """Panels too; with themselves if there are as many."""
     x, y = unit(torch.randn(n, 24)), unit(torch.randn(m, 24))
@@ -225,10 +225,10 @@ def test_rows_match_the_reference(small_tiles, n, m, largest):
 
 
 @interpreted
-@pytest.mark.parametrize("temperature", [0.07, 0.1, 0.5])
+@pytest.mark.parametrize("temperature", [0.07, 0.5])
 def test_the_pull_of_a_close_positive_cancels(small_tiles, temperature):
     """The softmax's weight of an aligned positive is near 1: its pull meets the opposite one of the loss itself."""
-    n, d = 24, 16
+    n, d = 8, 16
     z1 = unit(torch.randn(n, d, dtype=torch.float64))
     z2 = unit(z1 + 0.2 * unit(torch.randn(n, d, dtype=torch.float64)))
     points = torch.cat([z1, z2])

@@ -77,7 +77,6 @@ class OBoW(Method):
     def _chance(self, sample: Tensor) -> Tensor:
         return uniforms(1, sample, seed=self.seed, epoch=self.updates, stream=WORDS)[:, 0]
 
-    @torch.compiler.disable
     @torch.no_grad()
     def _maps(self, view: Tensor) -> list[Tensor]:
         """The teacher's features at each scale: what its blocks put out, or, without any, its output."""
@@ -93,6 +92,9 @@ class OBoW(Method):
             for hook in hooks:
                 hook.remove()
         return [_places(found[name]) for name in self.blocks] or [output[:, None].float()]
+
+    # as torch.compiler.disable does, which would load the compiler here and now, for everybody
+    _maps._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def after_step(self, progress: Tensor) -> None:
         follow(self.target, self.encoder, rising(self.tau, progress))
