@@ -12,8 +12,9 @@ from scipy import stats
 
 from hypersphere import reproduce
 from hypersphere.cli import main
-from hypersphere.config import Config
+from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
+from hypersphere.methods import METHODS
 from hypersphere.paper import claims, cost
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import FIGURES, Figure
@@ -276,6 +277,11 @@ def test_costs_are_counted():
     assert 300 < byol < 600
     assert cost.seconds(BYOL.config(0, epochs=100), 800) == pytest.approx(byol / 3)
     assert cost.seconds(BYOL.config(0), 400) == pytest.approx(2 * byol)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_counted_without_computing(method):
+    assert cost.seconds(recipe(method, "digits", hidden=16, projection=8, epochs=1), tflops=1) > 0
 
 
 def test_the_list_and_its_mistakes(tmp_path, capsys):

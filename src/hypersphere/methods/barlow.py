@@ -1,18 +1,17 @@
 """Barlow Twins (Zbontar et al. 2021): the same number in both views, and another number in each dimension."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
-from hypersphere.sphere.unit import widen
+from hypersphere.sphere.unit import widen, without_autocast
 
 
 def cross_correlation(z1: Tensor, z2: Tensor) -> Tensor:
     """D × D: Cᵢⱼ = Σ z¹ᵢ z²ⱼ / √(Σ z¹ᵢ² · Σ z²ⱼ²), sums over the images of the batch, z centred over them (eq. 2)."""
-    with torch.autocast(z1.device.type, enabled=False):
+    with without_autocast(z1):
         z1, z2 = (F.normalize(z - z.mean(dim=0), dim=0) for z in (widen(z1), widen(z2)))
         return z1.T @ z2
 

@@ -15,6 +15,7 @@ from hypersphere.methods.prototypes import cosines, swapped
 from hypersphere.nn import each_view, follow, mlp, rising, target_of
 from hypersphere.nn.blocks import blocks_of, width_of
 from hypersphere.nn.norm import Norm
+from hypersphere.sphere.unit import without_autocast
 
 
 class OBoW(Method):
@@ -133,7 +134,7 @@ class Vocabulary(nn.Module):
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """‖x‖² + ‖y‖² − 2xyᵀ, in single precision."""
-    with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):
+    with without_autocast(x):
         return (x.square().sum(dim=1)[:, None] + y.square().sum(dim=1) - 2 * x @ y.T).clamp(min=0)
 
 

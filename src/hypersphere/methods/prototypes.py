@@ -8,12 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.sphere import unit
+from hypersphere.sphere.unit import without_autocast
 
 
 def cosines(z: Tensor, directions: Tensor) -> Tensor:
     """In single precision under autocast too: a temperature multiplies what rounding leaves."""
     x, y = unit(z), unit(directions)
-    with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):
+    with without_autocast(x):
         return x @ y.T
 
 

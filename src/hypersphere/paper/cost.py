@@ -21,8 +21,9 @@ def seconds(config: Config, tflops: float) -> float:
 
 def _shape(config: Config) -> Config:
     """What decides how much an image takes, and nothing else: so that alike cells are counted once."""
-    of_networks = ("encoder", "stem", "norm", "dimensions", "hidden", "projection", "prototypes")
-    kept = (*of_networks, "data", "size", "method", "crop_min", "small_crops")
+    of_networks = ("encoder", "stem", "norm", "dimensions", "hidden", "projection", "layers", "bottleneck", "predictor")
+    of_methods = ("method", "prototypes", "queue", "codes_queue", "jigsaw")
+    kept = (*of_networks, *of_methods, "data", "size", "crop_min", "small_crops")
     return Config(**{name: getattr(config, name) for name in kept})
 
 

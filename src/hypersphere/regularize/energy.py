@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from hypersphere.draws import PROJECTIONS
 from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, Where, check_count, check_number, means
 from hypersphere.sphere.measures import Metric, check_energy, mean_energies
-from hypersphere.sphere.unit import unit
+from hypersphere.sphere.unit import unit, without_autocast
 
 
 class EnergyRegularizer(WeightRegularizer):
@@ -61,7 +60,7 @@ class EnergyRegularizer(WeightRegularizer):
         d = w.shape[1]
         if d <= k:
             return (w,)
-        with torch.autocast(w.device.type, enabled=False):
+        with without_autocast(w):
             projected = w @ self._normals(d, w)
         return projected.unflatten(1, (self.projections, k)).transpose(0, 1).contiguous().unbind()
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersphere.draws import POWER
 from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, Where, check_count
-from hypersphere.sphere.unit import unit, widen
+from hypersphere.sphere.unit import unit, widen, without_autocast
 
 Kind = Literal["soft", "srip"]
 
@@ -54,7 +54,7 @@ class OrthogonalityRegularizer(WeightRegularizer):
 
     def _of_matrix(self, w: Tensor) -> Tensor:
         w = w if len(w) <= w.shape[1] else w.T
-        with torch.autocast(w.device.type, enabled=False):
+        with without_autocast(w):
             if self.kind == "soft":
                 return _soft(w)
             return _srip(w, self._normals(len(w), w).flatten(), self.iterations)

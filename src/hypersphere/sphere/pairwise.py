@@ -17,7 +17,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from hypersphere.sphere import fused
 from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
-from hypersphere.sphere.unit import unit
+from hypersphere.sphere.unit import unit, without_autocast
 
 NEAR_CHUNK = 1 << 22  # elements of y ∓ x held at once
 CROWDED = 4096  # more near pairs than this, and than a 64th of a tile, are a crowd
@@ -144,7 +144,7 @@ def _pull_crowded(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None) 
 @contextlib.contextmanager
 def _exactly(x: Tensor) -> Iterator[None]:
     """Full float32 products inside: neither autocast nor a user's TF32 setting reaches the cosines."""
-    with torch.autocast(x.device.type, enabled=False), _ieee_float32():
+    with without_autocast(x), _ieee_float32():
         yield
 
 

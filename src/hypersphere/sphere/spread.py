@@ -10,7 +10,7 @@ from hypersphere.draws import SKETCH, normals
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.potentials import floor
-from hypersphere.sphere.unit import unit, widen
+from hypersphere.sphere.unit import unit, widen, without_autocast
 
 LEAST_VARIANCE = 1e-4  # VICReg's ε: √ has a finite slope where a dimension is constant
 FARTHEST, NODES = 5.0, 9  # of the Epps–Pulley integral's right half: 17 nodes on [−5, 5], as published
@@ -32,7 +32,7 @@ def variance_covariance(x: Tensor, variance: float = 1.0, covariance: float = 0.
         raise ValueError("variance_covariance needs at least two points: one has no variance")
     points = widen(x)
     centred = points - points.mean(dim=0)
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         matrix = centred.T @ centred / (n - 1)
     deviation = (matrix.diagonal() + LEAST_VARIANCE).sqrt()
     others = matrix - matrix.diagonal().diag_embed()
@@ -78,7 +78,7 @@ def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor =
     points = widen(x)
     t = torch.linspace(0, FARTHEST, NODES, dtype=points.dtype, device=x.device)
     normal = (-t.square() / 2).exp()
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         along = points @ random_directions(directions, points, seed, step).T
     phase = along[..., None] * t
     gap2 = (phase.cos().mean(dim=0) - normal).square() + phase.sin().mean(dim=0).square()

@@ -26,3 +26,8 @@ def widen(x: Tensor) -> Tensor:
         limit = torch.finfo(torch.float16).max
         wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))  # finite in half weights
     return wide
+
+
+def without_autocast(x: Tensor) -> torch.autocast:
+    """Where x lies; tensors that hold no numbers are anywhere."""
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
