@@ -12,6 +12,7 @@ import hypersphere as hs
 from hypersphere import feed, sets
 from hypersphere.cli import main
 from hypersphere.config import folder_options
+from hypersphere.data import Listing
 from hypersphere.errors import UserError
 from hypersphere.train import loop
 
@@ -96,6 +97,8 @@ def weights(run):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp_path, monkeypatch, workers):
     """Although a file has vanished and another come meanwhile, neither of which it had met."""
+    for name in ("red/broken.jpg", "red/empty.png", "blue/cut.jpg"):
+        (folder / name).unlink()
     options = {**SMALL, "workers": workers, "knn_every": 0}
     seen = []
     finished = feed.finished
@@ -105,7 +108,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
     whole = hs.pretrain("byol", data=str(folder), out=tmp_path / "whole", **options)
     for epoch in range(2):
         samples = torch.cat([sample for e, sample in seen if e == epoch])
-        assert len(samples) == len(samples.unique()) == 32  # four batches of 37 files
+        assert len(samples) == len(samples.unique()) == 32  # four batches of 34 files
     write = loop._write
     monkeypatch.setattr(
         loop,
@@ -119,6 +122,54 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
     went_on = hs.pretrain(resume=tmp_path / "part", progress=False)
     assert torch.equal(weights(went_on), weights(whole))
     assert (tmp_path / "part/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
+
+
+def test_what_a_run_holds_out_stays_held_out(folder, tmp_path):
+    """Whatever is added to the folder later."""
+    run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1, "knn_every": 0})
+    before = sets.files_of(run.config, "validation", run.path)
+    for n in range(6):
+        draw(folder / f"blue/a{n}.png", n, (9, 9, 9))
+    after = sets.files_of(run.config, "validation", run.path)
+    assert [part.paths for part in after] == [part.paths for part in before]
+    assert all(torch.equal(a.labels, b.labels) for a, b in zip(after, before, strict=True))
+    assert not set(before[0].paths) & set(before[1].paths)
+    assert sets.files_of(run.config, "validation")[0].paths != before[0].paths  # of a run that begins now
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_small_sets_of_train_val_and_test(tmp_path, labelled):
+    """Fewer images of a class than a fifth could be taken of; none with a label at all."""
+    for part, count in (("train", 10), ("val", 4), ("test", 6)):
+        for n in range(count):
+            draw(tmp_path / "in" / part / (f"{'ab'[n % 2]}/" if labelled else "") / f"{n}.png", n, (99, 9, 9))
+    config = sets.recipe_for("byol", str(tmp_path / "in"))
+    assert config.batch == 10
+    assert [len(files) for files in sets.files_of(config, "test")] == [10, 6]
+    assert [len(files) for files in sets.files_of(config, "validation")] == [10, 4]
+    for holdout in ("test", "validation"):
+        run = hs.pretrain(
+            "byol", data=str(tmp_path / "in"), holdout=holdout, out=tmp_path / holdout, **{**SMALL, "epochs": 1}
+        )
+        assert run.labelled == labelled
+
+
+def test_one_image_a_class(tmp_path):
+    for n in range(24):
+        draw(tmp_path / f"in/{n}/a.png", n, (9, 99, 9))
+    run = hs.pretrain("byol", data=str(tmp_path / "in"), out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    assert len(sets.files_of(run.config, "validation", run.path)[1]) == 2
+
+
+def test_labels_come_before_none(tmp_path):
+    """Of a few labelled images among many."""
+    paths = tuple(tmp_path / f"{n}.png" for n in range(40))
+    for n, path in enumerate(paths):
+        draw(path, n, (50, 50, 50))
+    labels = torch.full((40,), -1)
+    labels[[3, 30]] = torch.tensor([0, 1])
+    found = sets.decoded(Listing(paths, labels, ("a", "b")), 16, 0, most=5)
+    assert sorted(found.labelled.labels.tolist()) == [0, 1]
 
 
 def test_train_and_test_folders_are_a_split(folder, tmp_path):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.data import SOURCES, Images, balanced
+from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, centre, extract
@@ -163,12 +164,7 @@ def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images
         return []
     views, known = view_recipe(config), learnt.labelled
     if config.holdout == "test":
-        labels = known.labels.cpu()
-        per_class = (
-            SOURCES[config.data].validation_per_class if config.data in SOURCES else int(labels.bincount().min()) // 5
-        )
-        rest, some = (part.to(known.labels.device) for part in balanced(labels, per_class))
-        known, held_out = known[rest], known[some]
+        known, held_out = _watched(config, known, learnt)
     knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
     fixed = centre(views)(held_out.pixels[:1024]).contiguous(memory_format=how.layout)
     parts = {name: part for name, part in method.named_children() if any(p.requires_grad for p in part.parameters())}
@@ -176,7 +172,21 @@ def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images
     sample = torch.arange(len(fixed), device=how.device)
     one, other, *_ = Views(views, config.seed).training(held_out.pixels, sample, 0)
     spread = SpreadMonitor(config.knn_every, (one, other), how.precision)
-    return [energies, spread, *[knn] * (len(held_out.classes) > 1)]
+    return [energies, spread, *[knn] * (len(held_out.classes) > 1 and len(known) > 0 and len(held_out.labelled) > 0)]
+
+
+def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Images]:
+    """Of what a run on the test set learns from: the rest, and some to look at."""
+    labels = known.labels.cpu()
+    if not len(labels):
+        _, some = drawn(len(learnt), max(1, len(learnt) // 5))
+        return known, learnt[some.to(learnt.labels.device)]
+    counts = labels.bincount()
+    least = int(counts[counts > 0].min())
+    per_class = SOURCES[config.data].validation_per_class if config.data in SOURCES else least // 5
+    split = balanced(labels, per_class) if per_class else drawn(len(labels), max(1, len(labels) // 5))
+    rest, some = (part.to(known.labels.device) for part in split)
+    return known[rest], known[some]
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:

@@ -72,7 +72,7 @@ def pretrain(words: list[str]) -> None:
     else:
         run = go_on(Path(resume), agreeing(saved, config, resume))
     print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
-    print(f"next: hypersphere evaluate {run.path}")
+    print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
 
 
 def _recipe(method: str, data: str, labels: str | None) -> Config:

@@ -405,7 +405,9 @@ ON_DIGITS: dict[str, dict[str, Any]] = {
 
 def is_folder(data: Any) -> bool:
     """No data set's name, but a path."""
-    return isinstance(data, str) and data not in DATA and (os.sep in data or Path(data).is_dir())
+    return (
+        isinstance(data, str) and data not in DATA and (os.sep in data or data.endswith(".tar") or Path(data).is_dir())
+    )
 
 
 SIZES = (32, 64, 96, 128, 160, 224)  # of the encoder's input, for images of any size

@@ -33,15 +33,16 @@ class FromFiles:
         self, files: Listing, recipe: Recipe, seed: int, device: torch.device, dtype: torch.dtype, workers: int
     ) -> None:
         self.files, self.recipe, self.seed, self.device, self.dtype = files, recipe, seed, device, dtype
+        self.labels = None if files.labels is None else files.labels.to(device)
         make, side = partial(crops, recipe=recipe), smallest_side(recipe)
         self.stream = Stream(files.paths, make, side=side, workers=workers, pin=device.type == "cuda")
 
     def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]:
-        for decoded in self.stream(self._asked(sample.cpu(), epoch) for sample in samples):
+        here = torch.cat(list(samples)).cpu().split([len(sample) for sample in samples])  # waiting for the device once
+        for decoded in self.stream(self._asked(sample, epoch) for sample in here):
             pixels, sample = (x.to(self.device, non_blocking=True) for x in decoded)
             views = finished(pixels, sample, self.recipe, self.seed, epoch, self.dtype)
-            labels = None if self.files.labels is None else self.files.labels.to(self.device)[sample]
-            yield Batch(views, sample, labels)
+            yield Batch(views, sample, None if self.labels is None else self.labels[sample])
 
     def _asked(self, sample: Tensor, epoch: int) -> list[Wanted]:
         numbers = crop_numbers(self.recipe, sample, self.seed, epoch)

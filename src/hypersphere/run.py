@@ -33,7 +33,6 @@ from hypersphere.sets import (
     in_files,
     recipe_for,
     save_files,
-    saved_files,
     voting_of,
     workers_of,
 )
@@ -72,6 +71,12 @@ class Run:
         files = learnt_files(self.config, self.path)
         data = load_data(self.config.data, self.config.holdout, self.config.root)[0] if files is None else files
         return plan_of(self.config, len(data)).steps
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its images have labels to measure accuracy by."""
+        files = learnt_files(self.config, self.path)
+        return files is None or len(files.classes) > 1
 
     def encode(self, images: Tensor | np.ndarray) -> Tensor:
         """Features, N × D in float32 on the encoder's device, of N × C × H × W images as bytes, on any device."""
@@ -122,7 +127,7 @@ class Run:
             return self._transfer(probes, holdout, others, progress)
         if holdout == "validation" and self.config.holdout == "test":
             raise UserError(f"{self.path} learnt from the validation images: it can be evaluated on the test set alone")
-        return evaluate_on(self.encoder, self.config, probes, holdout, progress=progress)
+        return evaluate_on(self.encoder, self.config, probes, holdout, run=self.path, progress=progress)
 
     def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
         there = [name for name in SOURCES if name != self.config.data]
@@ -168,16 +173,20 @@ def evaluate_on(
     holdout: Holdout,
     *,
     data: str | None = None,
+    run: Path | None = None,
     progress: bool = False,
 ) -> Evaluation:
     """Probe any encoder on a config's data, or on other `data`, on the encoder's device if it has one."""
     device, recipe, data = _device_of(encoder), view_recipe(config), data or config.data
     if data != config.data:
         recipe = transferred(RECIPES[data], recipe)
-    sets = (images.to(device) for images in images_of(config.replace(data=data), holdout, progress=progress))
+    if in_files(config) and data == config.data and not files_of(config, holdout, run)[0].classes:
+        raise UserError(f"the images of {data} have no labels to probe with: hypersphere diagnose needs none")
+    images = images_of(config.replace(data=data), holdout, progress=progress, run=run)
+    sets = (some.to(device) for some in images)
     learnt, held_out = (in_channels(images.labelled, len(recipe.mean)) for images in sets)
     if not len(learnt) or not len(held_out):
-        raise UserError(f"the images of {data} have no labels to probe with: `hypersphere diagnose` needs none")
+        raise UserError(f"the images of {data} have no labels to probe with: hypersphere diagnose needs none")
     neighbours, temperature = voting_of(data)
     how = evaluation_of(config, device)
     with how.applied():
@@ -270,9 +279,10 @@ def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
 def _train(config: Config, path: Path | None, progress: bool) -> Run:
     how = execution_of(config)
     device = how.device
-    files = learnt_files(config, path)
-    learnt, held_out = (images.to(device) for images in images_of(config, config.holdout, WATCHED, progress))
-    plan = plan_of(config, len(learnt) if files is None else len(files))
+    files = files_of(config, config.holdout, path) if in_files(config) else None
+    images = images_of(config, config.holdout, WATCHED, progress, path)
+    learnt, held_out = (some.to(device) for some in images)
+    plan = plan_of(config, len(learnt if files is None else files[0]))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), how.applied():
         torch.manual_seed(config.seed)
         method = build_method(config, learnt.channels, len(learnt.classes)).to(device).to(memory_format=how.layout)
@@ -289,8 +299,8 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
             else:
                 _restore(run, trainer, plan, progress)
             if files is not None:
-                save_files(run.path / FILES, files)
-            _go(run, trainer, plan, files, learnt, held_out, how, progress)
+                save_files(run.path / FILES, *files)
+            _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)
     return run
 
 
@@ -358,8 +368,7 @@ def learnt_files(config: Config, path: Path | None) -> Listing | None:
     """The files that a run learns from, as they were at its start; None where images are held in memory."""
     if not in_files(config):
         return None
-    files, _ = files_of(config, config.holdout)
-    return files if path is None else saved_files(path / FILES, files)
+    return files_of(config, config.holdout, path)[0]
 
 
 def load_run(path: str | Path, device: str | torch.device = "auto") -> Run:

@@ -1,7 +1,7 @@
 """What a config learns from and is measured on: a data set in memory, or the files of a folder."""
 
+import json
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +14,12 @@ from hypersphere.config import Config, folder_options, is_folder, preset, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, balanced, list_data, load_data
 from hypersphere.data.folder import labels_from, list_folder
 from hypersphere.data.shards import MEMBER, is_shards, list_shards
+from hypersphere.data.splits import drawn
 from hypersphere.data.stream import Stream, Wanted, default_workers
 from hypersphere.data.survey import survey
 from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
-from hypersphere.files import write_atomically
+from hypersphere.files import write_json
 from hypersphere.progress import progress_bar, tell
 from hypersphere.views import folder_recipe
 from hypersphere.views.crops import middle
@@ -26,7 +27,7 @@ from hypersphere.views.crops import middle
 MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that probes look at
 WATCHED = (4096, 1024)  # and that monitors do
 HELD_OUT_SHARE = 20  # one in so many, of a folder with labels
-FILES = "files"  # of a run that learns from files: their names
+FILES = "files.json"  # of a run that learns from files: their names and labels
 
 
 class Voting(NamedTuple):
@@ -49,8 +50,8 @@ def recipe_for(method: str, data: str = "cifar10", **options: Any) -> Config:
     """A method's recipe on a data set, or on a folder: by what is found there, which is told."""
     if not is_folder(data):
         return recipe(method, data, **options)
-    where = data if is_shards(data) else str(Path(data).expanduser().resolve())
-    files = _labelled(where, options.get("labels"))
+    where = data if "://" in data else os.path.abspath(os.path.expanduser(data))
+    files = _parts(where, options.get("labels"))["train"]
     found = survey(files)
     by_size = folder_options(found.images, found.sides[1])
     if "lr" in preset(method):  # that of a folder is for LARS
@@ -61,42 +62,62 @@ def recipe_for(method: str, data: str = "cifar10", **options: Any) -> Config:
     return config
 
 
-def _labelled(where: str, labels: str | None) -> Listing:
-    files = list_shards(where) if is_shards(where) else list_folder(Path(where))
-    return files if labels is None else labels_from(Path(labels), files, Path(where))
+def _parts(where: str, labels: str | None) -> dict[str, Listing]:
+    """What is learnt from, "train"; and "val" and "test" where folders of these names lie beside it."""
+    if is_shards(where):
+        found = {"train": list_shards(where)}
+    elif labels is None and len(folders := _named_folders(Path(where))) > 1 and "train" in folders:
+        found = {name: list_folder(folder) for name, folder in folders.items()}
+        for name, files in found.items():
+            if files.classes != found["train"].classes:
+                raise UserError(f"{where}: the folders of classes below train and {name} must be the same")
+    else:
+        found = {"train": list_folder(Path(where))}
+    return found if labels is None else {"train": labels_from(Path(labels), found["train"], Path(where))}
 
 
-def files_of(config: Config, holdout: Holdout) -> tuple[Listing, Listing]:
-    """(what is learnt from, what is held out). Without labels nothing is: some are looked at all the same."""
+def _named_folders(folder: Path) -> dict[str, Path]:
+    names = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+    return {name: folder / told for told, name in names.items() if (folder / told).is_dir()}
+
+
+def files_of(config: Config, holdout: Holdout, run: Path | None = None) -> tuple[Listing, Listing]:
+    """(what is learnt from, what is held out), as it was when a run began. Without labels nothing is held out: some are
+    looked at all the same."""
+    if run is not None and holdout == config.holdout and (run / FILES).is_file():
+        return saved_files(run / FILES)
     if config.data in FILE_SOURCES:
         return list_data(config.data, config.root, holdout)
-    folder = Path(config.data)
-    parts = {
-        name: folder / name for name in ("train", "val", "valid", "validation", "test") if (folder / name).is_dir()
-    }
-    if config.labels is None and "train" in parts and len(parts) > 1:
-        train, test = list_folder(parts.pop("train")), list_folder(next(iter(parts.values())))
-        if train.classes != test.classes:
-            raise UserError(f"{folder}: the folders of classes below train and {next(iter(parts))} must be the same")
-    else:
-        train, test = _labelled(config.data, config.labels), None
+    parts = _parts(config.data, config.labels)
+    train, val, test = parts["train"], parts.get("val"), parts.get("test")
     if holdout == "test":
-        if test is None:
-            raise UserError(f"{folder} has no test set: it would be a folder train and a folder test (or val) below it")
-        return train, test
+        if test is None and val is None:
+            wanted = "a folder train and a folder test (or val) below it"
+            raise UserError(f"{config.data} has no test set: it would be {wanted}")
+        return train, test or val  # type: ignore[return-value]
+    return (train, val) if val is not None else _held_out(train)
+
+
+def _held_out(train: Listing) -> tuple[Listing, Listing]:
+    """One in so many: as many of each class, or, where a class has but one image, of all."""
     if train.labels is None:
-        some = permutation(len(train), seed=0, stream=SPLIT)[:MOST_HELD_OUT].sort().values
-        return train, train[some]
-    known = train.labels >= 0
-    least = int(train.labels[known].bincount().min())
-    rest, held_out = balanced(train.labels, max(1, least // HELD_OUT_SHARE))
-    return train[rest], train[held_out[train.labels[held_out] >= 0]]
+        return train, train[permutation(len(train), seed=0, stream=SPLIT)[:MOST_HELD_OUT].sort().values]
+    counts = train.labels[train.labels >= 0].bincount()
+    least = int(counts[counts > 0].min())
+    few = max(2, len(train) // HELD_OUT_SHARE)
+    rest, some = balanced(train.labels, max(1, least // HELD_OUT_SHARE)) if least > 1 else drawn(len(train), few)
+    if len(rest) < 2:
+        raise UserError("a folder with labels needs four images or more, to hold two out")
+    return train[rest], train[some]
 
 
 def decoded(files: Listing, side: int, workers: int, most: int, progress: bool = False) -> Images:
     """The middle of each image (of at most so many, evenly chosen), in memory."""
     if len(files) > most:
-        files = files[permutation(len(files), seed=1, stream=SPLIT)[:most].sort().values]
+        order = permutation(len(files), seed=1, stream=SPLIT)
+        if files.labels is not None:  # those with a label before those without
+            order = order[(files.labels[order] < 0).long().argsort(stable=True)]
+        files = files[order[:most].sort().values]
     stream = Stream(files.paths, partial(_middle, side=side), side=side, workers=workers)
     batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(files)).split(64))
     parts = []
@@ -118,12 +139,13 @@ def images_of(
     holdout: Holdout,
     most: tuple[int, int] = (MOST_LEARNT, MOST_HELD_OUT),
     progress: bool = False,
+    run: Path | None = None,
 ) -> tuple[Images, Images]:
     """In memory: a data set whole; from files at most so many, at the size that evaluation crops from."""
     if not in_files(config):
         return load_data(config.data, holdout, config.root)
     side, workers = stored_side(config), workers_of(config)
-    sets = zip(files_of(config, holdout), most, strict=True)
+    sets = zip(files_of(config, holdout, run), most, strict=True)
     learnt, held_out = (decoded(files, side, workers, n, progress) for files, n in sets)
     return learnt, held_out
 
@@ -138,18 +160,28 @@ def stored_side(config: Config) -> int:
     return folder_recipe(size).resize or size
 
 
-def save_files(path: Path, files: Listing) -> None:
-    """The list a run learns from, as it was at its start: files that come later are none of its own."""
-    write_atomically(path, b"\0".join(os.fsencode(name) for name in files.paths))
+def save_files(path: Path, learnt: Listing, held_out: Listing) -> None:
+    """What a run learns from and what it holds out, as they were at its start: files that come later are neither."""
+    lists = [
+        {
+            "names": [os.fsdecode(name) for name in files.paths],
+            "labels": None if files.labels is None else files.labels.tolist(),
+        }
+        for files in (learnt, held_out)
+    ]
+    write_json(path, {"classes": learnt.classes, "learnt": lists[0], "held_out": lists[1]})
 
 
-def saved_files(path: Path, files: Listing) -> Listing:
-    """The list of a run's start; what has vanished since is still on it."""
-    if not path.is_file():
-        return files
-    names = [os.fsdecode(name) for name in path.read_bytes().split(b"\0")]
-    paths = tuple(name if MEMBER.fullmatch(name) else Path(name) for name in names)
-    if paths == files.paths or files.labels is None:
-        return replace(files, paths=paths)
-    known = dict(zip(files.paths, files.labels.tolist(), strict=True))
-    return replace(files, paths=paths, labels=torch.tensor([known.get(name, -1) for name in paths]))
+def saved_files(path: Path) -> tuple[Listing, Listing]:
+    """The lists of a run's start; what has vanished since is still on them."""
+    try:
+        saved = json.loads(path.read_text())
+        learnt, held_out = (_listing(saved[part], tuple(saved["classes"])) for part in ("learnt", "held_out"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error})") from None
+    return learnt, held_out
+
+
+def _listing(saved: dict[str, Any], classes: tuple[str, ...]) -> Listing:
+    paths = tuple(name if MEMBER.fullmatch(name) else Path(name) for name in saved["names"])
+    return Listing(paths, None if saved["labels"] is None else torch.tensor(saved["labels"]), classes)

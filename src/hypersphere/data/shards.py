@@ -59,7 +59,10 @@ def _of_process(url: str, process: int) -> tuple[Any, str]:
     """A connection is made anew in a worker process: it does not survive the fork."""
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
-    return url_to_fs(url)
+    try:
+        return url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UserError(f"{url} cannot be opened ({error}); pip install 'hypersphere[remote]' may help") from None
 
 
 def find_shards(pattern: str) -> list[str]:
@@ -108,12 +111,16 @@ def _members(tar: str) -> Iterator[tuple[Member, Any]]:
     try:
         with system.open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for about in archive:
-                stem, _, suffix = about.name.rpartition(".")
-                if about.isfile() and is_image(about.name.rpartition("/")[2]):
-                    images[stem] = Member(tar, about.offset_data, about.size, about.name)
+                folder, _, base = about.name.rpartition("/")
+                first, _, suffix = base.partition(".")  # a sample's members share what stands before the first dot
+                stem = f"{folder}/{first}"
+                if about.isfile() and is_image(base):
+                    images.setdefault(stem, Member(tar, about.offset_data, about.size, about.name))
                 elif about.isfile() and suffix in ("cls", "json"):
                     labels[stem] = _label(archive.extractfile(about), suffix)
-    except (OSError, tarfile.TarError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # systems behind URLs have errors of their own
         raise UserError(f"{tar} cannot be read as a tar file ({error})") from None
     for stem, member in images.items():
         yield member, labels.get(stem)

@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,25 +108,27 @@ class Stream:
             batch = self._asked.given.popleft()
             for place, reason in reasons.items():
                 self.unreadable[self.paths[batch[place].sample]] = reason
-            if not self.fill:
-                batch = [wanted for place, wanted in enumerate(batch) if place not in reasons]
-            if not batch:
-                continue
-            if pixels is None:
+            used = _used(len(batch), reasons, self.fill)
+            if pixels is not None:
+                yield Decoded(pixels, torch.tensor([batch[place].sample for place in used]))
+            elif self.fill:
                 path, reason = next(reversed(self.unreadable.items()))
                 raise UserError(f"none of {len(batch)} images could be read, such as {path} ({reason})")
-            yield Decoded(pixels, torch.tensor([wanted.sample for wanted in batch]))
+
+
+def _used(count: int, holes: Container[int], fill: bool) -> list[int]:
+    """Whose bytes stand at each place: its own, or another's where it is a hole; without `fill` holes are left out."""
+    good = [place for place in range(count) if place not in holes]
+    if not good or not fill:
+        return good
+    return [good[place % len(good)] if place in holes else place for place in range(count)]
 
 
 def _collate(items: list[tuple[np.ndarray | None, str]], fill: bool) -> tuple[Tensor | None, dict[int, str]]:
     """One block of bytes, holes filled with the neighbour's, or left out; and which were holes, and why."""
     reasons = {place: reason for place, (_, reason) in enumerate(items) if reason}
-    good = [place for place, (pixels, _) in enumerate(items) if pixels is not None]
-    if not good:
-        return None, reasons
-    filled = [place if place not in reasons else good[place % len(good)] for place in range(len(items))]
-    chosen = [items[place][0] for place in (filled if fill else good)]
-    return torch.from_numpy(np.stack(chosen)), reasons  # type: ignore[arg-type]
+    used = _used(len(items), reasons, fill)
+    return torch.from_numpy(np.stack([items[place][0] for place in used])) if used else None, reasons  # type: ignore[misc]
 
 
 def default_workers(on_gpu: bool) -> int:
