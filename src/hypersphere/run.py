@@ -349,7 +349,7 @@ def _go(
                 log=log,
                 save=save,
                 monitors=monitors_of(config, trainer.method, learnt, held_out, how),
-                alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop"),
+                alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
                 progress=bar,
                 features=lambda: extract(trainer.method.encoder, learnt.pixels, centred, precision=trainer.precision),
             )

@@ -37,6 +37,14 @@ def test_it_warns_once_when_features_stay_collapsed(capsys):
     assert alarms([FINE, {}, {}], capsys) == [False] * 3
 
 
+def test_a_run_that_goes_on_remembers_the_last_measurement(capsys):
+    for before, told in (([FINE, GONE], True), ([GONE, FINE], False), ([], False)):
+        lines = [{"step": n, "loss": 1.0} for n in range(3)]
+        lines += [{**seen, "epoch": 20 + 10 * n} for n, seen in enumerate(before)]
+        CollapseAlarm(100, stop=False, seen=lines)(40, GONE)
+        assert ("collapsed" in capsys.readouterr().err) == told
+
+
 def test_it_stops_a_run_and_says_what_helps():
     alarm = CollapseAlarm(10, stop=True)
     alarm(2, GONE)

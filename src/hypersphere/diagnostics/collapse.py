@@ -1,7 +1,7 @@
 """Collapse, seen while it happens: how features vary, and an alarm."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,10 @@ HELPS = "a smaller `lr`, a longer `warmup`, a `tau` nearer to 1, `norm` batch, o
 def spread(x: Tensor) -> Tensor:
     """√D times the mean standard deviation of a coordinate of x̂: 1 of an even spread, 0 where all points are one."""
     return unit(x).std(dim=0).mean() * math.sqrt(x.shape[1])
+
+
+def _collapsed(seen: Mapping[str, float]) -> bool:
+    return seen["spread"] < VARIES or seen["effective_rank"] < RANK
 
 
 class SpreadMonitor:
@@ -39,13 +43,16 @@ class CollapseAlarm:
     Encoders begin nearly collapsed, so the first tenth of a run is not looked at.
     """
 
-    def __init__(self, epochs: int, stop: bool) -> None:
-        self.first, self.stop, self.before, self.told = math.ceil(epochs / 10), stop, False, False
+    def __init__(self, epochs: int, stop: bool, seen: Sequence[Mapping[str, float]] = ()) -> None:
+        """`seen`: what the monitors of a run that goes on saw before."""
+        self.first, self.stop, self.told = math.ceil(epochs / 10), stop, False
+        last = [line for line in seen if "spread" in line and line["epoch"] > self.first][-1:]
+        self.before = any(_collapsed(line) for line in last)
 
     def __call__(self, epoch: int, seen: Mapping[str, float]) -> None:
         if epoch <= self.first or "spread" not in seen:
             return
-        collapsed = seen["spread"] < VARIES or seen["effective_rank"] < RANK
+        collapsed = _collapsed(seen)
         alarm, self.before, self.told = collapsed and self.before, collapsed, self.told and collapsed
         if not alarm or self.told:
             return

@@ -47,7 +47,7 @@ class DINO(Method):
         self.prototypes = Prototypes(projection, prototypes)
         self.target = target_of(nn.Sequential(self.encoder, self.projector, self.prototypes))
         self.temperature, self.teacher_temperature = temperature, teacher_temperature
-        self.tau, self.centre_momentum, self.frozen = tau, centre_momentum, 1 / epochs
+        self.tau, self.centre_momentum, self.frozen = tau, centre_momentum, 1 / epochs if epochs > 1 else 0.0
         self.register_buffer("centre", torch.zeros(prototypes))
 
     def forward(self, batch: Batch) -> Step:

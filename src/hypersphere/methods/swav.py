@@ -42,7 +42,7 @@ class SwAV(Method):
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
         self.prototypes = Prototypes(projection, prototypes)
-        self.temperature, self.epsilon, self.frozen = temperature, epsilon, 1 / epochs
+        self.temperature, self.epsilon, self.frozen = temperature, epsilon, 1 / epochs if epochs > 1 else 0.0
         self.register_buffer("queue", unit(torch.randn(2, codes_queue, projection)))  # one for each large view
 
     def forward(self, batch: Batch) -> Step:

@@ -4,6 +4,7 @@ import string
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.files import write_atomically
 from hypersphere.machine import pick_device
@@ -91,9 +92,19 @@ def _dynamics(runs: Sequence[Portrait]) -> Sequence[Markup]:
         _panel("Uniformity of features", "G2; lower is more even", runs, "uniformity_of_features"),
         _panel("Training loss", "all terms", runs, "loss"),
     ]
-    if any(run.config.uniformity or run.config.energy for run in runs):
-        panels.append(_panel("Loss between the views", "without regularizers", runs, lambda run: run.config.method))
+    if any(_regularized(run.config) for run in runs):
+        panels.append(_panel("Loss between the views", "without regularizers", runs, _own_loss))
     return _panels(runs, panels)
+
+
+def _regularized(config: Config) -> bool:
+    weights = ("uniformity", "energy", "orthogonality", "variance_covariance", "koleo", "sigreg")
+    return any(getattr(config, name) for name in weights)
+
+
+def _own_loss(run: Portrait) -> str:
+    """The name of the method's own term in the log."""
+    return {"simclr": "nt_xent", "supervised": "cross_entropy"}.get(run.config.method, run.config.method)
 
 
 def _energies(runs: Sequence[Portrait]) -> Sequence[Markup]:
