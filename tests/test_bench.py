@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import time
 
@@ -5,13 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.bench import energy, step
+from hypersphere.bench import agreement, energy, files, parts, step
 from hypersphere.bench.timing import milliseconds
 from hypersphere.cli import main
 from hypersphere.config import recipe
+from hypersphere.data import decode, stream
 from hypersphere.errors import UserError
+from hypersphere.machine import execution_of
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
+from hypersphere.run import start
+from hypersphere.sets import recipe_for
 from hypersphere.sphere import hyperspherical_energy
 from hypersphere.train import Trainer
 
@@ -30,7 +35,7 @@ def test_operations_are_those_of_the_matrix_products():
     batch = Batch(tuple(torch.randn(2, 24, 3, 2, 2)), torch.arange(24), None)
     first, projector, predictor = 12 * 6, 6 * 16 + 16 * 5, 5 * 16 + 16 * 5
     products = (2 * first + 3 * projector + 3 * predictor) + (first + projector)
-    assert step._operations(trainer, batch) == 2 * 2 * 24 * products
+    assert step.operations(trainer, batch) == 2 * 2 * 24 * products
 
 
 def test_the_obvious_energy_is_ours():
@@ -72,3 +77,52 @@ def test_a_peer_that_is_not_installed(monkeypatch, tmp_path, capsys):
     assert main(["bench", "--data", "digits", "--peer", "lightly", "--out", str(tmp_path)]) == 2
     assert "pip install lightly" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def bench_of_digits():
+    config = recipe("byol", "digits", device="cpu", batch=64, hidden=32, projection=8, epochs=1, log_every=1)
+    return parts.Bench([config], execution_of(config), peer=False)
+
+
+def test_the_losses_compared_are_those_of_a_run(bench_of_digits, tmp_path):
+    config = bench_of_digits.configs[0].replace(holdout="test")
+    run = start(config.replace(out=tmp_path / "run"), progress=False)
+    logged = [line["loss"] for line in run.metrics if "loss" in line]
+    losses = agreement.first_losses(config, bench_of_digits.how, bench_of_digits.images, len(logged))
+    assert len(logged) > 10
+    torch.testing.assert_close(losses, torch.tensor(logged, dtype=torch.float64))
+
+
+def test_agreement_sees_a_coarser_arithmetic(bench_of_digits):
+    config, how = bench_of_digits.configs[0], bench_of_digits.how
+    same, coarse = (
+        agreement.agreement(config, dataclasses.replace(how, precision=precision), bench_of_digits.images, updates=2)
+        for precision in (torch.float32, torch.bfloat16)
+    )
+    assert [seed["difference"] for seed in same.values()] == [0, 0, 0]
+    assert all(1e-5 < seed["difference"] < 0.05 for seed in coarse.values())
+
+
+def test_monitors_take_a_share_of_a_run(bench_of_digits):
+    found = bench_of_digits.monitors()
+    total = found.pop("all")
+    assert set(found) == {"EnergyMonitor", "SpreadMonitor", "KnnMonitor"}
+    assert total["seconds"] == pytest.approx(sum(figures["seconds"] for figures in found.values()))
+    assert 0 < total["share_of_training"] < 1
+
+
+def test_updates_fed_from_files(bench_of_digits, tmp_path, monkeypatch, capsys):
+    """A decoder that takes 50 ms an image is what the updates wait for."""
+    read = decode.read_pixels
+    monkeypatch.setattr(stream, "read_pixels", lambda *given: (time.sleep(0.05), read(*given))[1])
+    files.draw_folder(bench_of_digits.images, tmp_path, 8, width=64, height=48)
+    options = {"size": 32, "encoder": "hypersphere/digits", "batch": 4, "device": "cpu", "hidden": 16}
+    found = bench_of_digits._files(recipe_for("simclr", str(tmp_path), **options))
+    figures = found["simclr hypersphere/digits"]
+    assert figures["updates_an_epoch"] == 2
+    assert figures["waiting_share"] > 0.4
+    assert figures["step_ms"] - figures["step_of_held_images_ms"] == pytest.approx(200, rel=0.3)
+    assert found["one core"]["fed_a_second"] < found["one core"]["decoded_a_second"]
+    assert main(["bench", "--parts", "step", "--data", str(tmp_path), "--device", "cpu"]) == 2
+    assert "need images in memory" in capsys.readouterr().err

@@ -240,8 +240,9 @@ class BenchOptions:
     # Methods whose update is timed; those with an energy also with it on all layers.
     methods: tuple[str, ...] = ("byol", "byol-mhe")
     # What to measure: a whole update and its stages, the time to the first one, the linear probes, the energy of many
-    # neurons, views on one core.
-    parts: tuple[Literal["step", "first", "probes", "energy", "views"], ...] = (
+    # neurons, views on one core; when asked for also whether losses agree with the float32 reference's, what is
+    # measured during training, and updates fed from image files (drawn ones, or those of a folder given as data).
+    parts: tuple[Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"], ...] = (
         "step",
         "first",
         "probes",
@@ -250,8 +251,10 @@ class BenchOptions:
     )
     # The same work through another library as well, where it is installed.
     peer: Literal["lightly"] | None = None
-    # Data set.
+    # Data set, or a folder of images.
     data: str = "cifar10"
+    # Encoder (None: the recipe's).
+    encoder: str | None = None
     # Images per update (None: the recipe's).
     batch: int | None = None
     # Arithmetic of the networks.
@@ -266,8 +269,11 @@ class BenchOptions:
     @property
     def configs(self) -> list[Config]:
         given: dict[str, Any] = {"precision": self.precision, "device": self.device, "root": self.root}
-        given |= {} if self.batch is None else {"batch": self.batch}
-        plain = [recipe(method, self.data, **given) for method in self.methods]
+        chosen = {"batch": self.batch, "encoder": self.encoder}
+        given |= {name: value for name, value in chosen.items() if value is not None}
+        from hypersphere.sets import recipe_for
+
+        plain = [recipe_for(method, self.data, **given) for method in self.methods]
         layers = ("encoder", "projector", "predictor")
         return plain + [config.replace(energy_layers=layers) for config in plain if config.energy]
 

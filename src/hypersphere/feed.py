@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hypersphere.data import Images
 from hypersphere.data.folder import Listing
-from hypersphere.data.stream import Stream, Wanted
+from hypersphere.data.stream import Decoded, Stream, Wanted
 from hypersphere.methods import Batch
 from hypersphere.views import Recipe, Views
 from hypersphere.views.crops import crop_numbers, crops, finished, smallest_side
@@ -39,11 +39,15 @@ class FromFiles:
 
     def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]:
         here = torch.cat(list(samples)).cpu().split([len(sample) for sample in samples])  # waiting for the device once
-        for decoded in self.stream(self._asked(sample, epoch) for sample in here):
-            pixels, sample = (x.to(self.device, non_blocking=True) for x in decoded)
-            views = finished(pixels, sample, self.recipe, self.seed, epoch, self.dtype)
-            yield Batch(views, sample, None if self.labels is None else self.labels[sample])
+        for decoded in self.stream(self.asked(sample, epoch) for sample in here):
+            yield self.finish(decoded, epoch)
 
-    def _asked(self, sample: Tensor, epoch: int) -> list[Wanted]:
+    def finish(self, decoded: Decoded, epoch: int) -> Batch:
+        """What is done on the device."""
+        pixels, sample = (x.to(self.device, non_blocking=True) for x in decoded)
+        views = finished(pixels, sample, self.recipe, self.seed, epoch, self.dtype)
+        return Batch(views, sample, None if self.labels is None else self.labels[sample])
+
+    def asked(self, sample: Tensor, epoch: int) -> list[Wanted]:
         numbers = crop_numbers(self.recipe, sample, self.seed, epoch)
         return [Wanted(number, how) for number, how in zip(sample.tolist(), numbers, strict=True)]

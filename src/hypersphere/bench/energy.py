@@ -1,7 +1,6 @@
 """The energy of many neurons with its gradient: time and memory, beside the obvious formula."""
 
 import multiprocessing
-import resource
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hypersphere.bench.timing import matmul_rate, milliseconds
+from hypersphere.bench.timing import matmul_rate, milliseconds, resident_mib
 from hypersphere.sphere import hyperspherical_energy
 
 
@@ -74,11 +73,11 @@ def _measured(name: str, rows: int, dimensions: int) -> tuple[float, float]:
 
 def _mib_beyond(function: Callable[[], object]) -> float:
     """The most memory the process has while it runs, less what it had before; looked at every millisecond."""
-    before, seen, done = _resident_mib(), [0.0], threading.Event()
+    before, seen, done = resident_mib(), [0.0], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.001):
-            seen.append(_resident_mib() - before)
+            seen.append(resident_mib() - before)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -86,12 +85,3 @@ def _mib_beyond(function: Callable[[], object]) -> float:
     done.set()
     watcher.join()
     return max(seen)
-
-
-def _resident_mib() -> float:
-    """Of this process, on Linux; elsewhere the most it ever had."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

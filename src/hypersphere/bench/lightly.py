@@ -4,6 +4,8 @@ import copy
 import itertools
 import os
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,18 +26,23 @@ def available() -> None:
 
 
 class Pictures(torch.utils.data.Dataset):
-    """PIL images with a transform, as a folder of files would give them."""
+    """Images in memory as PIL images, or files, with a transform."""
 
-    def __init__(self, images: Images, transform: Any) -> None:
-        self.pixels, self.transform = images.pixels.cpu().permute(0, 2, 3, 1).numpy(), transform
+    def __init__(self, images: Images | Sequence[Path | str], transform: Any) -> None:
+        self.images: Any = images
+        if isinstance(images, Images):
+            self.images = images.pixels.cpu().permute(0, 2, 3, 1).numpy()
+        self.transform = transform
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Any:
         from PIL import Image
 
-        return self.transform(Image.fromarray(self.pixels[index]))
+        image = self.images[index]
+        in_file = isinstance(image, str | Path)
+        return self.transform(Image.open(image).convert("RGB") if in_file else Image.fromarray(image))
 
 
 def transform_of(how: Augmentation, size: int) -> Any:
@@ -87,7 +94,7 @@ class Model(nn.Module):
 
 def images_per_second(
     config: Config,
-    images: Images,
+    images: Images | Sequence[Path | str],
     how: Augmentation,
     size: int,
     device: torch.device,

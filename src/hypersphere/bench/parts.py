@@ -1,10 +1,12 @@
 """The parts of a benchmark, each a table of figures; and the file that keeps them."""
 
 import dataclasses
+import functools
 import json
 import os
 import platform
 import re
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,20 +14,23 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from hypersphere.bench import energy, lightly, step
+from hypersphere.bench import agreement, energy, files, lightly, monitors, step
 from hypersphere.bench.timing import milliseconds
 from hypersphere.build import build_method, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images, load_data
+from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract, linear, linear_cached
 from hypersphere.files import write_json
 from hypersphere.machine import Execution, execution_of, provenance
 from hypersphere.progress import tell
+from hypersphere.sets import files_of, in_files, recipe_for
 from hypersphere.views import Views
 
-Part = Literal["step", "first", "probes", "energy", "views"]
+Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"]
 PARTS: tuple[Part, ...] = get_args(Part)
 Figures = dict[str, float]
+DRAWN, DRAWN_BATCH = 4096, 256  # files, where no folder is given; and of them in an update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +39,12 @@ class Bench:
 
     configs: Sequence[Config]  # of the methods
     how: Execution
-    images: Images
     peer: bool
+
+    @functools.cached_property
+    def images(self) -> Images:
+        config = self.configs[0]
+        return load_data(config.data, "test", config.root)[0].to(self.how.device)
 
     def step(self) -> dict[str, Figures]:
         """An update of each method, and of the peer."""
@@ -112,6 +121,43 @@ class Bench:
         torch.set_num_threads(threads)
         return found
 
+    def agreement(self) -> dict[str, Figures]:
+        """Losses of the first updates, beside those of the float32 reference."""
+        tell(f"the first 50 updates of {self.configs[0].title} by the reference, and as they come")
+        return agreement.agreement(self.configs[0], self.how, self.images)
+
+    def monitors(self) -> dict[str, Figures]:
+        """What is measured during training, as a share of it."""
+        tell("what is measured during training")
+        return monitors.monitoring(self.configs[0], self.how)
+
+    def files(self) -> dict[str, Figures]:
+        """Updates fed from image files: those of the folder given, or drawn ones of a photograph's size."""
+        config = self.configs[0]
+        if in_files(config):
+            return self._files(config)
+        with tempfile.TemporaryDirectory() as folder:
+            tell(f"drawing {DRAWN:,} JPEG files of 500 × 375 pixels")
+            files.draw_folder(self.images, Path(folder), DRAWN)
+            same = {name: getattr(config, name) for name in ("encoder", "precision", "device", "workers")}
+            batch = min(config.batch, DRAWN_BATCH)
+            return self._files(recipe_for(config.title, folder, size=224, batch=batch, **same))
+
+    def _files(self, config: Config) -> dict[str, Figures]:
+        learnt, recipe = files_of(config, "validation")[0], view_recipe(config)
+        name = f"{config.title} {config.encoder.removeprefix('torchvision/')}"
+        tell(f"updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
+        found = {name: files.feeding(config, self.how, learnt)}
+        _forget()
+        found |= files.decoding(config, learnt, self.how.device)
+        if self.peer:
+            tell("the same updates through lightly")
+            given = (config, learnt.paths, recipe.augmentations[0], recipe.size, self.how.device)
+            rate = lightly.images_per_second(*given, updates=20, warm_up=6)
+            found["lightly"] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
+            found[name]["times_lightly"] = found[name]["images_per_second"] / rate
+        return found
+
 
 def bench(
     configs: Sequence[Config], parts: Sequence[Part], peer: bool, out: Path
@@ -120,9 +166,10 @@ def bench(
     if peer:
         lightly.available()
     how = execution_of(configs[0])
-    learnt, _ = load_data(configs[0].data, "test", configs[0].root)
+    if in_files(configs[0]) and (others := [part for part in parts if part != "files"]):
+        raise UserError(f"`parts` {', '.join(others)} need images in memory, not the files of {configs[0].data}")
     with how.applied():
-        measured = Bench(configs, how, learnt.to(how.device), peer)
+        measured = Bench(configs, how, peer)
         found: dict[str, dict[str, Figures]] = {part: getattr(measured, part)() for part in parts}
     machine = {**provenance(how.device), "cpu": _processor()}
     name = machine["cpu" if how.device.type == "cpu" else "device"]

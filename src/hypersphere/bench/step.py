@@ -45,7 +45,7 @@ def time_step(config: Config, how: Execution, images: Images, updates: int = 40)
     figures = {"images_per_second": config.batch / seconds, "step_ms": 1e3 * seconds, **_stages(trainer, batch)}
     if how.device.type == "cuda":
         figures["peak_gib"] = torch.cuda.max_memory_allocated(how.device) / 2**30
-    flops = _operations(trainer, batch())
+    flops = operations(trainer, batch())
     rate = matmul_rate(how.device, how.precision)
     figures |= {"tflop_per_step": flops / 1e12, "tflops": flops / seconds / 1e12, "matmul_tflops": rate}
     return figures | {"share_of_matmul": figures["tflops"] / rate}
@@ -55,15 +55,15 @@ def _seconds_per_update(trainer: Trainer, batch: Callable[[], Batch], updates: i
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     for _ in range(5 if trainer.capture else 1):
         update([batch()], 0.01, 0.5)
-    _wait(trainer.device)
+    wait(trainer.device)
     began = time.perf_counter()
     for _ in range(updates):
         update([batch()], 0.01, 0.5)
-    _wait(trainer.device)
+    wait(trainer.device)
     return (time.perf_counter() - began) / updates
 
 
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -100,7 +100,7 @@ def _stages(trainer: Trainer, batch: Callable[[], Batch]) -> Figures:
     return found
 
 
-def _operations(trainer: Trainer, batch: Batch) -> float:
+def operations(trainer: Trainer, batch: Batch) -> float:
     """Of the networks' matrix products and convolutions, by torch's own count of the reference on a few images."""
     few = 8
     some = Batch(tuple(view[:few] for view in batch.views), batch.sample[:few], batch.label)

@@ -1,6 +1,7 @@
-"""Milliseconds of a function, and this machine's rate of matrix products."""
+"""Milliseconds of a function, memory of a process, and this machine's rate of matrix products."""
 
 import itertools
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -57,3 +58,12 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     side = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     return 2 * side**3 / milliseconds(lambda: a @ b, device) / 1e9
+
+
+def resident_mib(process: int | None = None) -> float:
+    """Of this process, or another, on Linux; elsewhere the most that this one ever had."""
+    try:
+        with open(f"/proc/{process or 'self'}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -23,6 +23,8 @@ TRIALS = Table(
         _trial("crop-batch512", 50, crop_min=0.2, batch=512),
         _trial("crop-sgd", 50, crop_min=0.2, optimizer="sgd", lr=0.12, weight_decay=5e-4),
         _trial("crop-tau98", 50, crop_min=0.2, tau=0.98),
+        _trial("crop-batch512-tau98", 50, crop_min=0.2, batch=512, tau=0.98),
+        _trial("crop-batch256", 50, crop_min=0.2, batch=256),
         _trial("crop-tau96", 50, crop_min=0.2, tau=0.96),
         _trial("crop-tau96-lr3", 50, crop_min=0.2, tau=0.96, lr=3.0),
     ),

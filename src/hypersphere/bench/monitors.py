@@ -1,0 +1,37 @@
+"""What is measured during training: its share of a run."""
+
+import time
+
+import torch
+
+from hypersphere.bench.step import time_step
+from hypersphere.bench.timing import Function
+from hypersphere.build import build_method, monitors_of, plan_of
+from hypersphere.config import Config
+from hypersphere.data import load_data
+from hypersphere.machine import Execution
+
+
+def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, dict[str, float]]:
+    """Seconds of each monitor, the first time and the median of some more, beside the epochs between two of them."""
+    learnt, held_out = (some.to(how.device) for some in load_data(config.data, config.holdout, config.root))
+    method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
+    found: dict[str, dict[str, float]] = {}
+    for monitor in monitors_of(config, method, learnt, held_out, how):
+        first, *more = (_seconds(lambda: monitor(method.encoder), how.device) for _ in range(1 + repeats))  # noqa: B023
+        found[type(monitor).__name__] = {"first_s": first, "seconds": sorted(more)[repeats // 2]}
+    plan = plan_of(config, len(learnt))
+    between = config.knn_every * plan.steps_per_epoch * time_step(config, how, learnt)["step_ms"] / 1e3
+    whole = plan.steps / plan.steps_per_epoch / config.knn_every
+    for figures in list(found.values()):
+        figures["share_of_training"] = (figures["first_s"] + (whole - 1) * figures["seconds"]) / (whole * between)
+    total = {name: sum(figures[name] for figures in found.values()) for name in next(iter(found.values()))}
+    return {**found, "all": {**total, "training_between_s": between}}
+
+
+def _seconds(function: Function, device: torch.device) -> float:
+    began = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
