@@ -100,8 +100,9 @@ def decoding(config: Config, files: Listing, device: torch.device, count: int = 
     ended = time.perf_counter()
     rates = {"decoded_a_second": len(paths) / (middle - began), "fed_a_second": len(paths) / (ended - began)}
     found = {"one core": rates}
-    with contextlib.suppress(RuntimeError):  # a torchvision without nvJPEG
-        found["GPU"] = {"decoded_a_second": _decoded_by_gpu(paths, device)}
+    if device.type == "cuda":
+        with contextlib.suppress(RuntimeError):  # a torchvision without nvJPEG
+            found["GPU"] = {"decoded_a_second": _decoded_by_gpu(paths, device)}
     return found
 
 
