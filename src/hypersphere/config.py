@@ -73,6 +73,8 @@ class Config:
     ] = "byol"
     # Decay of the moving average of the weights; BYOL, DINO and OBoW: at the start, it rises to 1.
     tau: float = 0.99
+    # And at the end, of BYOL.
+    tau_end: float = 1.0
     # Weight of the uniformity loss of the projections (0: off).
     uniformity: float = 0.0
     # Its t.
@@ -182,7 +184,7 @@ class Config:
             self._check(name, getattr(self, name) >= 0, "at least 0")
         for name in ("lr", "trust", "temperature", "uniformity_t"):
             self._check(name, getattr(self, name) > 0, "above 0")
-        for name in ("tau", "momentum"):
+        for name in ("tau", "tau_end", "momentum"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
         for name in ("batch", "micro_batch", "dimensions", "energy_projection"):
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 2, "at least 2")

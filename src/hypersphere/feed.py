@@ -1,6 +1,7 @@
 """Where the training loop's batches come from: images in memory, or files decoded as they are needed."""
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ from hypersphere.data import Images
 from hypersphere.data.folder import Listing
 from hypersphere.data.stream import Decoded, Stream, Wanted
 from hypersphere.methods import Batch
+from hypersphere.train import Order
 from hypersphere.views import Recipe, Views
 from hypersphere.views.crops import crop_numbers, crops, finished, smallest_side
 
@@ -20,10 +22,11 @@ class FromMemory:
     def __init__(self, images: Images, views: Views, dtype: torch.dtype) -> None:
         self.images, self.views, self.dtype = images, views, dtype
 
-    def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]:
-        for sample in samples:
-            views = self.views.training(self.images.pixels, sample, epoch, self.dtype)
-            yield Batch(views, sample, self.images.labels[sample])
+    def __call__(self, order: Order) -> Iterator[Batch]:
+        for epoch, samples in order:
+            for sample in samples:
+                views = self.views.training(self.images.pixels, sample, epoch, self.dtype)
+                yield Batch(views, sample, self.images.labels[sample])
 
 
 class FromFiles:
@@ -37,10 +40,18 @@ class FromFiles:
         make, side = partial(crops, recipe=recipe), smallest_side(recipe)
         self.stream = Stream(files.paths, make, side=side, workers=workers, pin=device.type == "cuda")
 
-    def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]:
-        here = torch.cat(list(samples)).cpu().split([len(sample) for sample in samples])  # waiting for the device once
-        for decoded in self.stream(self.asked(sample, epoch) for sample in here):
-            yield self.finish(decoded, epoch)
+    def __call__(self, order: Order) -> Iterator[Batch]:
+        """Workers go on to the next epoch while the last batches of this one are learnt from."""
+        epochs: deque[int] = deque()  # of the batches that are on their way
+
+        def batches() -> Iterator[list[Wanted]]:
+            for epoch, samples in order:
+                for sample in torch.cat(list(samples)).cpu().split([len(sample) for sample in samples]):
+                    epochs.append(epoch)
+                    yield self.asked(sample, epoch)
+
+        for decoded in self.stream(batches()):
+            yield self.finish(decoded, epochs.popleft())
 
     def finish(self, decoded: Decoded, epoch: int) -> Batch:
         """What is done on the device."""

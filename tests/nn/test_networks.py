@@ -3,7 +3,9 @@ import torch
 from torch import nn
 from torchvision.models import resnet18, resnet50
 
+from hypersphere.methods import BYOL
 from hypersphere.nn import build_encoder, each_view, features_of, follow, keep_views_apart, mlp, target_of
+from hypersphere.nn.ema import rising
 from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, together
 
 
@@ -123,3 +125,15 @@ def test_a_norm_of_unknown_kind_does_not_keep_views_apart():
 
     assert not keep_views_apart(nn.Sequential(nn.BatchNorm1d(4), Odd(4)))
     assert keep_views_apart(nn.Sequential(nn.BatchNorm1d(4), nn.GroupNorm(2, 4)))
+
+
+def test_the_decay_goes_from_tau_to_its_end():
+    start, middle, end = torch.tensor([0.0, 0.5, 1.0])
+    assert [float(rising(0.9, at)) for at in (start, middle, end)] == pytest.approx([0.9, 0.95, 1.0])
+    assert [float(rising(0.9, at, 0.96)) for at in (start, middle, end)] == pytest.approx([0.9, 0.93, 0.96])
+    method = BYOL(nn.Linear(3, 4), 4, hidden=5, projection=2, tau=0.5, tau_end=0.5)
+    before = method.target[0].weight.clone()
+    with torch.no_grad():
+        method.encoder.weight.add_(1)
+    method.after_step(end)
+    torch.testing.assert_close(method.target[0].weight, before + 0.5)

@@ -9,7 +9,6 @@ import torch
 from hypersphere.build import build_method, plan_of, trainer_of, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images
-from hypersphere.draws import permutation
 from hypersphere.feed import FromMemory
 from hypersphere.machine import Execution
 from hypersphere.optim import warmup_cosine
@@ -51,12 +50,9 @@ def first_losses(config: Config, how: Execution, images: Images, updates: int) -
         update = Captured(trainer.update, how.device) if trainer.capture else trainer.update
         feed = FromMemory(images, Views(view_recipe(config), config.seed), trainer.input_type)
         losses = []
-        for step in range(updates):
-            epoch, place = divmod(step, plan.steps_per_epoch)
-            order = permutation(plan.images, seed=plan.seed, epoch=epoch, device=how.device)
-            sample = order[place * plan.batch : (place + 1) * plan.batch]
+        for step, batch in zip(range(updates), feed(plan.order(0, how.device)), strict=False):
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
-            terms = update(list(feed(epoch, [sample])), lr, step / plan.steps)
+            terms = update([batch], lr, step / plan.steps)
             losses.append(terms["loss"].clone())
     return torch.stack(losses).double().cpu()
 

@@ -1,9 +1,9 @@
 """A run that learns from files: does the device wait for them?"""
 
 import contextlib
+import itertools
 import multiprocessing
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,12 +17,10 @@ from hypersphere.build import build_method, plan_of, trainer_of, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images, Listing
 from hypersphere.data.decode import read_pixels
-from hypersphere.draws import permutation
 from hypersphere.feed import FromFiles
 from hypersphere.machine import Execution
-from hypersphere.methods import Batch
 from hypersphere.sets import workers_of
-from hypersphere.train import Captured, Plan
+from hypersphere.train import Captured
 from hypersphere.views.crops import crop_numbers, crops, smallest_side
 
 Figures = dict[str, float]
@@ -44,25 +42,25 @@ def draw_folder(images: Images, folder: Path, count: int, width: int = 500, heig
         list(pool.map(draw, range(count)))
 
 
-def feeding(config: Config, how: Execution, files: Listing, epochs: int = 4) -> Figures:
-    """Updates fed from files, all epochs but the first, beside updates of one batch that is in memory already."""
+def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> Figures:
+    """Updates fed from files, all epochs but the first, beside updates of one batch that is in memory already; and
+    the memory of all processes half way, and how much they have grown at the end."""
     plan, device = plan_of(config, len(files)), how.device
     torch.manual_seed(config.seed)
     method = build_method(config, channels=3, classes=max(2, len(files.classes))).to(device)
     trainer = trainer_of(config, method.to(memory_format=how.layout).train(), how)
     update = Captured(trainer.update, device) if trainer.capture else trainer.update
     feed = FromFiles(files, view_recipe(config), config.seed, device, trainer.input_type, workers_of(config))
-    seconds, to_the_first, memory = [], [], []
-    for epoch in range(epochs):
+    coming = feed(plan.order(0, device))
+    seconds, memory = [], []
+    for _ in range(epochs):
         began = time.perf_counter()
-        for place, batch in enumerate(_epoch(feed, plan, epoch)):
-            if place == 0:
-                to_the_first.append(time.perf_counter() - began)
+        for batch in itertools.islice(coming, plan.steps_per_epoch):
             update([batch], 0.01, 0.5)
         wait(device)
         seconds.append(time.perf_counter() - began)
         memory.append(resident_mib() + sum(resident_mib(child.pid) for child in multiprocessing.active_children()))
-    streamed = sum(seconds[1:]) / (len(seconds) - 1) / plan.steps_per_epoch
+    streamed = sum(seconds[1:]) / (epochs - 1) / plan.steps_per_epoch
     decoded = next(iter(feed.stream([feed.asked(torch.arange(plan.batch), 0)])))
     began = time.perf_counter()
     for _ in range(plan.steps_per_epoch):
@@ -75,17 +73,12 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 4) -> 
         "step_ms": 1e3 * streamed,
         "step_of_held_images_ms": 1e3 * held,
         "waiting_share": max(0.0, 1 - held / streamed),
-        "epoch_to_first_batch_ms": 1e3 * sum(to_the_first[1:]) / (epochs - 1),
         "updates_an_epoch": plan.steps_per_epoch,
         "workers": workers_of(config),
-        "mib_grown_an_epoch": (memory[-1] - memory[1]) / max(1, epochs - 2),
+        "mib": memory[epochs // 2],
+        "mib_grown_since": memory[-1] - memory[epochs // 2],
         "share_of_matmul": tflops / matmul_rate(device, how.precision),
     }
-
-
-def _epoch(feed: FromFiles, plan: Plan, epoch: int) -> Iterator[Batch]:
-    order = permutation(plan.images, seed=plan.seed, epoch=epoch)[: plan.steps_per_epoch * plan.batch]
-    return feed(epoch, order.split(plan.batch))
 
 
 def decoding(config: Config, files: Listing, device: torch.device, count: int = 256) -> dict[str, Figures]:

@@ -16,12 +16,12 @@ def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, di
     """Seconds of each monitor, the first time and the median of some more, beside the epochs between two of them."""
     learnt, held_out = (some.to(how.device) for some in load_data(config.data, config.holdout, config.root))
     method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
+    plan = plan_of(config, len(learnt))
+    between = config.knn_every * plan.steps_per_epoch * time_step(config, how, learnt)["step_ms"] / 1e3
     found: dict[str, dict[str, float]] = {}
     for monitor in monitors_of(config, method, learnt, held_out, how):
         first, *more = (_seconds(lambda: monitor(method.encoder), how.device) for _ in range(1 + repeats))  # noqa: B023
         found[type(monitor).__name__] = {"first_s": first, "seconds": sorted(more)[repeats // 2]}
-    plan = plan_of(config, len(learnt))
-    between = config.knn_every * plan.steps_per_epoch * time_step(config, how, learnt)["step_ms"] / 1e3
     whole = plan.steps / plan.steps_per_epoch / config.knn_every
     for figures in list(found.values()):
         figures["share_of_training"] = (figures["first_s"] + (whole - 1) * figures["seconds"]) / (whole * between)

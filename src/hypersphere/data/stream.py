@@ -90,7 +90,7 @@ class Stream:
     ) -> None:
         self.paths, self.unreadable, self.fill = Paths(paths), dict[Path | str, str](), fill
         self._asked = _Asked()
-        options: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 3} if workers else {}
+        options: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
         files = _Files(self.paths, make, side)
         self._loader = DataLoader(
             files,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.errors import Collapsed
-from hypersphere.evaluate.features import encode, frozen
+from hypersphere.evaluate.features import encode, frozen, seldom
 from hypersphere.progress import tell
 from hypersphere.sphere import alignment, effective_rank, unit
 
@@ -31,7 +31,7 @@ class SpreadMonitor:
         self.every, self.views, self.precision = every, views, precision
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
-        with frozen(encoder):
+        with frozen(encoder), seldom():
             one, other = (encode(encoder, view, self.precision) for view in self.views)
             found = {"alignment": alignment(one, other), "effective_rank": effective_rank(one), "spread": spread(one)}
         return {name: float(value) for name, value in found.items()}

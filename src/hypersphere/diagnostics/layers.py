@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from hypersphere.evaluate.features import frozen
+from hypersphere.evaluate.features import frozen, seldom
 from hypersphere.nn.blocks import blocks_of
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.sphere import hyperspherical_energy, uniformity
@@ -52,7 +52,7 @@ class EnergyMonitor:
         autocast = torch.autocast(
             self.inputs.device.type, dtype=self.precision, enabled=self.precision != torch.float32
         )
-        with frozen(encoder):
+        with frozen(encoder), seldom():
             with autocast:
                 outputs = block_outputs(encoder, self.inputs)
             found = {f"energy/{name}": hyperspherical_energy(x, 2, "geodesic") for name, x in outputs.items()}

@@ -36,6 +36,14 @@ def frozen(encoder: nn.Module) -> Iterator[None]:
             module.training = True
 
 
+@contextlib.contextmanager
+def seldom() -> Iterator[None]:
+    """Inside, cuDNN does not search for its fastest algorithms: for a few images that takes longer than it saves."""
+    cudnn = torch.backends.cudnn
+    with cudnn.flags(enabled=cudnn.enabled, benchmark=False, allow_tf32=cudnn.allow_tf32):
+        yield
+
+
 def encode(encoder: nn.Module, inputs: Tensor, precision: torch.dtype = torch.float32) -> Tensor:
     """Features in float32, by an encoder that computes in `precision`."""
     if inputs.is_cuda:
@@ -53,8 +61,13 @@ def extract(
 ) -> Tensor:
     """N × D features, float32, on the device of the images."""
     batch = batch or at_once(pixels)
+    parts = list(pixels.split(batch))
+    rest = len(parts[-1])
+    if pixels.is_cuda and len(parts) > 1:
+        parts[-1] = pixels[-batch:]  # as many at once as before: for another number cuDNN would search anew
     with frozen(encoder):
-        return torch.cat([encode(encoder, view(part), precision) for part in pixels.split(batch)])
+        features = [encode(encoder, view(part), precision) for part in parts]
+    return torch.cat([*features[:-1], features[-1][-rest:]])
 
 
 def at_once(pixels: Tensor) -> int:

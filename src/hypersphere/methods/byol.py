@@ -22,6 +22,7 @@ class BYOL(Method):
         projection: int = 256,
         norm: Norm = "batch",
         tau: float = 0.99,
+        tau_end: float = 1.0,
         predictor: bool = True,
     ) -> None:
         super().__init__()
@@ -29,7 +30,7 @@ class BYOL(Method):
         self.projector = mlp(features, hidden, projection, norm)
         self.predictor = mlp(projection, hidden, projection, norm) if predictor else nn.Identity()
         self.target = target_of(nn.Sequential(self.encoder, self.projector))
-        self.tau = tau
+        self.tau, self.tau_end = tau, tau_end
 
     def forward(self, batch: Batch) -> Step:
         z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
@@ -39,4 +40,4 @@ class BYOL(Method):
         return self.step("byol", byol_loss(p1, t2) + byol_loss(p2, t1), z1, z2)
 
     def after_step(self, progress: Tensor) -> None:
-        follow(self.target, nn.Sequential(self.encoder, self.projector), rising(self.tau, progress))
+        follow(self.target, nn.Sequential(self.encoder, self.projector), rising(self.tau, progress, self.tau_end))

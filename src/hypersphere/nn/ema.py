@@ -14,9 +14,9 @@ def target_of(online: nn.Module) -> nn.Module:
     return copy.deepcopy(online).requires_grad_(False)
 
 
-def rising(tau: float, progress: Tensor) -> Tensor:
-    """The decay: τ at the start, along half a cosine to 1 at the end of the run."""
-    return 1 - (1 - tau) * (torch.cos(math.pi * progress) + 1) / 2
+def rising(tau: float, progress: Tensor, end: float = 1.0) -> Tensor:
+    """The decay: τ at the start, along half a cosine to 1, or another end, at the end of the run."""
+    return end - (end - tau) * (torch.cos(math.pi * progress) + 1) / 2
 
 
 @torch.no_grad()

@@ -3,13 +3,14 @@
 from hypersphere.train.capture import Captured
 from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint
 from hypersphere.train.log import Log, read_metrics
-from hypersphere.train.loop import Interrupted, Monitor, Plan, Trainer, train
+from hypersphere.train.loop import Interrupted, Monitor, Order, Plan, Trainer, train
 
 __all__ = [
     "Captured",
     "Interrupted",
     "Log",
     "Monitor",
+    "Order",
     "Plan",
     "Trainer",
     "load_checkpoint",

@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,10 +36,13 @@ class Monitor(Protocol):
 Alarm = Callable[[int, dict[str, float]], None]  # told the epoch and what the monitors saw; may raise Collapsed
 
 
-class Feed(Protocol):
-    """The views of some images in an epoch, micro-batch after micro-batch."""
+Order = Iterable[tuple[int, Sequence[Tensor]]]  # epoch after epoch: the images of each micro-batch
 
-    def __call__(self, epoch: int, samples: Sequence[Tensor]) -> Iterator[Batch]: ...
+
+class Feed(Protocol):
+    """The views of images, micro-batch after micro-batch; what comes in the next epoch may be prepared in this one."""
+
+    def __call__(self, order: Order) -> Iterator[Batch]: ...
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,14 @@ class Plan:
     @property
     def steps(self) -> int:
         return self.epochs * self.steps_per_epoch
+
+    def order(self, start: int, device: torch.device) -> Order:
+        """Of the images, from an update on: a function of the seed and the epoch."""
+        first, place = divmod(start, self.steps_per_epoch)
+        for epoch in range(first, self.epochs):
+            whole = permutation(self.images, seed=self.seed, epoch=epoch, device=device)
+            yield epoch, whole[place * self.batch : self.steps_per_epoch * self.batch].split(self.micro_batch)
+            place = 0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -166,15 +177,12 @@ def train(
     seen: dict[str, float] = {}
     due = _saving(plan.save_every)
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
+    coming = feed(plan.order(start, trainer.device))
     with _stop_requests() as stop:
         for step in range(start, plan.steps):
             epoch, place = divmod(step, plan.steps_per_epoch)
             if place == 0:
                 method.start_epoch(features)
-            if place == 0 or step == start:
-                order = permutation(plan.images, seed=plan.seed, epoch=epoch, device=trainer.device)
-                rest = order[place * plan.batch : plan.steps_per_epoch * plan.batch]
-                coming = feed(epoch, rest.split(plan.micro_batch))
             batches = _Next(coming, plan.batch // plan.micro_batch)
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update(batches, lr, step / plan.steps)
