@@ -132,5 +132,5 @@ def _collate(items: list[tuple[np.ndarray | None, str]], fill: bool) -> tuple[Te
 
 
 def default_workers(on_gpu: bool) -> int:
-    """As many as there are cores for this process, where the networks do not need them."""
-    return min(32, len(os.sched_getaffinity(0))) if on_gpu else 0
+    """As many as there are cores for this process, but two that feed the GPU; none where the networks need them."""
+    return max(1, min(32, len(os.sched_getaffinity(0)) - 2)) if on_gpu else 0
