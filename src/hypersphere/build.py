@@ -124,6 +124,7 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
         config.optimizer,
         method.parameter_groups(),
         weight_decay=config.weight_decay,
+        weight_decay_end=config.weight_decay_end,
         momentum=config.momentum,
         trust=config.trust,
     )

@@ -85,6 +85,10 @@ class Config:
     sigreg: float = 0.0
     # Temperature of the softmax, of methods that have one.
     temperature: float = 0.5
+    # DINO: temperature of the teacher.
+    teacher_temperature: float = 0.04
+    # DINO: epochs in which it rises to that from 0.04.
+    teacher_warmup: int = 0
     # BYOL: the predictor after the projector.
     predictor: bool = True
     # SimSiam: hidden units of the predictor.
@@ -135,6 +139,8 @@ class Config:
     warmup: int | None = None
     # Weight decay; never of biases and norms.
     weight_decay: float = 1e-6
+    # Weight decay at the end of the run, to which it moves along half a cosine (None: as at the start).
+    weight_decay_end: float | None = None
     # Momentum of LARS and SGD.
     momentum: float = 0.9
     # LARS: step length relative to the norm of the weights.
@@ -178,9 +184,10 @@ class Config:
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1")
         weights = ("uniformity", "energy", "energy_s", "weight_decay", "redundancy")
         diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality")
-        for name in (*weights, *diversity, "knn_every", "seed", "small_crops", "codes_queue"):
+        for name in (*weights, *diversity, "knn_every", "seed", "small_crops", "codes_queue", "teacher_warmup"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("lr", "trust", "temperature", "uniformity_t"):
+        self._check("weight_decay_end", self.weight_decay_end is None or self.weight_decay_end >= 0, "at least 0")
+        for name in ("lr", "trust", "temperature", "teacher_temperature", "uniformity_t"):
             self._check(name, getattr(self, name) > 0, "above 0")
         for name in ("tau", "momentum"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")

@@ -47,8 +47,12 @@ class Method(nn.Module, ABC):
             terms[spreading.name] = value.detach()
         return Step(loss, terms)
 
+    def before_step(self, progress: Tensor) -> None:
+        """Once before each update: what follows a schedule takes its value; `progress`, a 0-dim tensor on the device,
+        is the share of all updates that have been made."""
+
     def after_step(self, progress: Tensor) -> None:
-        """Once after each update; `progress` runs from 0 to 1."""
+        """Once after each update, with the `progress` from before it: moving averages."""
 
     def start_epoch(self, features: Callable[[], Tensor] | None) -> None:
         """Before each epoch; `features()` are the encoder's of all training images, for methods that cluster them."""

@@ -8,6 +8,8 @@ from hypersphere.methods.prototypes import Prototypes, swapped
 from hypersphere.nn import deep_mlp, each_view, follow, rising, target_of
 from hypersphere.nn.norm import Norm
 
+COLD = 0.04  # the teacher's temperature at the start, where it rises
+
 
 class DINO(Method):
     """The teacher sees the two large views, the student all; each student view predicts the teacher's other views
@@ -26,6 +28,7 @@ class DINO(Method):
 
     takes_small_crops = True
     centre: Tensor
+    teacher_temperature: Tensor  # of this update
 
     def __init__(
         self,
@@ -39,16 +42,18 @@ class DINO(Method):
         tau: float = 0.996,
         epochs: int = 300,
         teacher_temperature: float = 0.04,
+        teacher_warmup: int = 0,
         centre_momentum: float = 0.9,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.projector = deep_mlp(features, hidden, projection, 3, norm)
-        self.prototypes = Prototypes(projection, prototypes)
+        self.prototypes = Prototypes(projection, prototypes, epochs)
         self.target = target_of(nn.Sequential(self.encoder, self.projector, self.prototypes))
-        self.temperature, self.teacher_temperature = temperature, teacher_temperature
-        self.tau, self.centre_momentum, self.frozen = tau, centre_momentum, 1 / epochs if epochs > 1 else 0.0
+        self.temperature, self.tau, self.centre_momentum = temperature, tau, centre_momentum
+        self.warm, self.warmup = teacher_temperature, teacher_warmup / epochs
         self.register_buffer("centre", torch.zeros(prototypes))
+        self.register_buffer("teacher_temperature", torch.tensor(teacher_temperature), persistent=False)
 
     def forward(self, batch: Batch) -> Step:
         z = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
@@ -63,7 +68,13 @@ class DINO(Method):
         self.centre.lerp_(torch.cat(scores).mean(dim=0), 1 - self.centre_momentum)
         return targets
 
+    def before_step(self, progress: Tensor) -> None:
+        self.prototypes.before_step(progress)
+        if self.warmup:
+            share = (progress / self.warmup).clamp(max=1)
+            self.teacher_temperature.copy_(COLD + (self.warm - COLD) * share)
+
     def after_step(self, progress: Tensor) -> None:
-        self.prototypes.release(progress >= self.frozen)
+        self.prototypes.normalize()
         online = nn.Sequential(self.encoder, self.projector, self.prototypes)
         follow(self.target, online, rising(self.tau, progress))

@@ -41,8 +41,8 @@ class SwAV(Method):
         super().__init__()
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
-        self.prototypes = Prototypes(projection, prototypes)
-        self.temperature, self.epsilon, self.frozen = temperature, epsilon, 1 / epochs if epochs > 1 else 0.0
+        self.prototypes = Prototypes(projection, prototypes, epochs)
+        self.temperature, self.epsilon = temperature, epsilon
         self.register_buffer("queue", unit(torch.randn(2, codes_queue, projection)))  # one for each large view
 
     def forward(self, batch: Batch) -> Step:
@@ -63,5 +63,8 @@ class SwAV(Method):
         new = torch.stack([unit(z.detach()) for z in projections])
         self.queue.copy_(torch.cat([new, self.queue], dim=1)[:, : self.queue.shape[1]])
 
+    def before_step(self, progress: Tensor) -> None:
+        self.prototypes.before_step(progress)
+
     def after_step(self, progress: Tensor) -> None:
-        self.prototypes.release(progress >= self.frozen)
+        self.prototypes.normalize()

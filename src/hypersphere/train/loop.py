@@ -127,8 +127,10 @@ class Trainer:
     def update(self, batches: Sequence[Batch], lr: float | Tensor, progress: float | Tensor) -> dict[str, Tensor]:
         """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
         self.optimizer.zero_grad(set_to_none=True)  # an attempt that failed may have left some
+        progress = torch.as_tensor(progress, device=self.device)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group.update(lr=lr, progress=progress)
+        self.method.before_step(progress)
         terms: dict[str, Tensor] = {}
         for batch in batches:
             with self.autocast:
@@ -145,7 +147,7 @@ class Trainer:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.method.after_step(torch.as_tensor(progress, device=self.device))
+        self.method.after_step(progress)
         return terms
 
 
