@@ -24,7 +24,7 @@ from hypersphere.sets import in_files, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Monitor, Plan, Trainer
-from hypersphere.views import INFOMIN, RECIPES, Recipe, Views, folder_recipe, with_small_crops
+from hypersphere.views import POLICIES, RECIPES, Recipe, Views, folder_recipe, with_small_crops
 
 
 def build_method(config: Config, channels: int, classes: int = 2) -> Method:
@@ -95,12 +95,15 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
 
 def view_recipe(config: Config) -> Recipe:
     views = folder_recipe(config.size or 224) if in_files(config) else RECIPES[config.data]
-    if config.policy == "infomin":
-        views = dataclasses.replace(views, augmentations=(INFOMIN, INFOMIN))
+    if config.policy != "data":
+        views = dataclasses.replace(views, augmentations=(POLICIES[config.policy],) * 2)
+    if config.randaugment:
+        more = [dataclasses.replace(a, operations=config.randaugment) for a in views.augmentations]
+        views = dataclasses.replace(views, augmentations=tuple(more))
     if config.crop_min is not None:
         crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
         views = dataclasses.replace(views, augmentations=tuple(crops))
-    return with_small_crops(views, config.small_crops)
+    return with_small_crops(views, config.small_crops, config.small_side, config.small_area)
 
 
 def plan_of(config: Config, images: int) -> Plan:

@@ -21,7 +21,8 @@ def scheduled_decay(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         weights = [w for w in group["params"] if w.grad is not None]
         if "schedule" not in group or not weights:
             continue
-        decay = between(*group["schedule"], group["progress"])
+        first, last = group["schedule"]
+        decay = between(first, last, group["progress"])
         if isinstance(optimizer, torch.optim.AdamW):
             torch._foreach_mul_(weights, 1 - group["lr"] * decay)
         else:
