@@ -14,7 +14,8 @@ from hypersphere.data import SOURCES, Images, balanced
 from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.errors import UserError
-from hypersphere.evaluate import KnnMonitor, centre, extract
+from hypersphere.evaluate import KnnMonitor, centre
+from hypersphere.evaluate.features import encode, frozen
 from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading
 from hypersphere.nn import build_encoder, features_of
@@ -194,12 +195,16 @@ def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Ima
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:
-    """Does the encoder take these images? Before anything is written."""
-    try:
-        extract(method.encoder, images.pixels[:2], centre(view_recipe(config)))
-    except RuntimeError as error:
-        shape = " × ".join(map(str, images.pixels.shape[1:]))
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"`encoder` {config.encoder} does not take the {shape} images of {config.data} ({reason})"
-        ) from None
+    """Does the encoder take these images, and views and parts of them of any size? Before anything is written."""
+    views = view_recipe(config)
+    whole = centre(views)(images.pixels[:2])
+    sides = method.sides([views.size_of(how) for how in views.augmentations])
+    for side in sorted({views.size, *sides}, reverse=True):
+        try:
+            with frozen(method.encoder):
+                encode(method.encoder, whole[:, :, :side, :side])
+        except (RuntimeError, ValueError, AssertionError) as error:
+            shape = " × ".join(map(str, (whole.shape[1], side, side)))
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            told = f"the {shape} images that {config.method} shows it of {config.data}"
+            raise UserError(f"`encoder` {config.encoder} does not take {told} ({reason})") from None

@@ -481,7 +481,7 @@ OF_MANY_IMAGES = ("epochs", "batch", "queue", "prototypes", "tau")  # of these, 
 
 def _on_photographs(method: str, data: str, size: Any) -> dict[str, Any]:
     """What a method changes on ImageNet, and on other images of more than 64 pixels a side."""
-    published = ON_IMAGENET.get(method, {}) if isinstance(size, numbers.Integral) and size > 64 else {}
+    published = ON_IMAGENET.get(method, {}) if isinstance(size, int) and size > 64 else {}
     return {name: value for name, value in published.items() if data == "imagenet" or name not in OF_MANY_IMAGES}
 
 

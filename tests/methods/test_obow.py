@@ -1,6 +1,7 @@
 """OBoW, against a literal reading of its equations in float64."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from hypersphere.methods import OBoW
@@ -60,7 +61,7 @@ def test_obow_predicts_the_teachers_bags_of_the_other_views_at_two_scales():
             distance = least if distance is None else 0.99 * distance + 0.01 * least
             shares = torch.softmax(-15 * squared / distance, dim=2).amax(1)
             bags.append(shares / shares.sum(1, keepdim=True))
-        weights = twin.generators[scale](words[scale].double())
+        weights = twin.generators[scale](F.normalize(words[scale].double()))
         wanted = wanted + literal_swapped(bags, [literal_cosines(each, weights) for each in z], 0.125) / 2
     assert_same_loss(method, method(data), twin, wanted, "encoder", "projector", "generators")
     assert all(weight.grad is None for weight in method.target.parameters())

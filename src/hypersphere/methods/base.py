@@ -1,7 +1,7 @@
 """The seam that every method shares with the training loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -46,6 +46,10 @@ class Method(nn.Module, ABC):
             loss = loss + spreading.weight * value
             terms[spreading.name] = value.detach()
         return Step(loss, terms)
+
+    def sides(self, views: Sequence[int]) -> set[int]:
+        """Pixels a side of all that the encoder sees, by those of the views."""
+        return set(views)
 
     def before_step(self, progress: Tensor) -> None:
         """Once before each update: what follows a schedule takes its value; `progress`, a 0-dim tensor on the device,

@@ -16,14 +16,18 @@ class DINO(Method):
     (eq. 3). The teacher's scores are centred, by a moving average of their mean (eq. 4), and sharpened, by a lower
     temperature: neither one prototype nor all of them equally can win.
 
-    As published for ImageNet: 65,536 prototypes of 256 dimensions, hidden 2048, τ 0.996 rising to 1, temperatures 0.1
-    of the student and 0.04 of the teacher (rising to 0.07 in 30 epochs), centre's momentum 0.9, two crops of 224 and
-    ten of 96 pixels, AdamW with batch 1024, learning rate 5e-4 for 256 and weight decay rising from 0.04 to 0.4,
-    gradients clipped at 3, the last layer frozen in the first epoch.
+    Published for a ResNet-50 on ImageNet, and as here: 65,536 prototypes of 256 dimensions, hidden 2048, τ 0.996 rising
+    to 1, temperatures 0.1 of the student and 0.04 of the teacher, centre's momentum 0.9, two crops of 224 pixels (14 %
+    of the area or more) and eight of 96 (5 to 14 %), BYOL's changes of colour, SGD of lr 0.03 and weight decay 1e-4,
+    batch 512, 100 epochs with 10 of warm-up, the last layer frozen in the first. For a ViT its authors have AdamW of lr
+    5e-4, weight decay rising from 0.04 to 0.4 (`weight_decay_end`), crops of 40 % of the area or more and of 5 to 40 %,
+    and for longer runs a teacher's temperature that rises to 0.07 in 30 epochs (`teacher_temperature`,
+    `teacher_warmup`). On CIFAR, which they do not have: 4096 prototypes, four small crops, LARS of lr 0.3, 300 epochs.
 
-    What differs: the head's three layers have normalization and ReLU in between, not GELU alone; the teacher's
-    temperature and the weight decay are constant; gradients are not clipped. Scores are cosines, which is the last
-    layer with normalized weights of gain 1 on normalized inputs.
+    Different here: the head's three layers have normalization and ReLU in between, not GELU alone; gradients are not
+    clipped (published: the norm of each weight's at 3); the teacher's temperature rises update by update, not epoch by
+    epoch; the learning rate falls to 0, not to 1e-6. Scores are cosines, which is the last layer with normalized
+    weights of gain 1 on normalized inputs.
     """
 
     takes_small_crops = True

@@ -17,9 +17,10 @@ class SimSiam(Method):
     """As published for CIFAR-10: SGD of lr 0.03 and weight decay 0.0005, batch 512, 800 epochs, a projector of two
     layers of 2048 with BatchNorm after either, a predictor 2048 → 512 → 2048.
 
-    Published for ImageNet: three layers, lr 0.05, weight decay 0.0001, batch 512, 100 epochs, the predictor's learning
-    rate not decayed. Different here: the predictor's learning rate decays with the others, norms and biases have no
-    weight decay, and the BatchNorm at the projector's end has a scale and a shift.
+    Published for ImageNet: three layers, lr 0.05, weight decay 0.0001, batch 512, 100 epochs, MoCo v2's augmentations,
+    the predictor's learning rate not decayed; as here but for the last. Different here: the predictor's learning rate
+    decays with the others, norms and biases have no weight decay, and the BatchNorm at the projector's end has a scale
+    and a shift.
     """
 
     def __init__(
