@@ -38,8 +38,6 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     if config.small_crops and not kind.takes_small_crops:
         taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
         raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
-    if kind.clusters and in_files(config):
-        raise UserError(f"`method` {config.method} clusters images held in memory, not the files of {config.data}")
     options = {
         name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if hasattr(config, name)
     }

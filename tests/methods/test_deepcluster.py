@@ -1,16 +1,20 @@
 """DeepCluster and the k-means of its clusters, against a literal reading of its equations in float64."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from sklearn.cluster import KMeans
 
-from hypersphere.build import build_method
-from hypersphere.config import recipe
+from hypersphere.build import view_recipe
 from hypersphere.errors import UserError
+from hypersphere.evaluate import centre, extract
 from hypersphere.methods import DeepCluster
+from hypersphere.run import initial_encoder, pretrain
 from hypersphere.sphere import spherical_kmeans
 from hypersphere.train.checkpoint import restore
+from hypersphere.views import folder_recipe
 from tests.methods.small import assert_same_loss, batch, in_double, literal_cosines, literal_cross_entropy, made
 
 
@@ -91,5 +95,39 @@ def test_a_deepcluster_run_is_restored_with_the_labels_of_its_epoch(tmp_path):
 def test_clusters_need_images(tmp_path):
     with pytest.raises(UserError, match="`prototypes` 9 is more than the 8 images to be clustered"):
         made(DeepCluster, prototypes=9).start_epoch(lambda: torch.randn(8, 6))
-    with pytest.raises(UserError, match="clusters images held in memory, not the files of imagenet"):
-        build_method(recipe("deepcluster", "imagenet"), 3)
+
+
+def test_images_of_a_folder_are_clustered_too(tmp_path, monkeypatch):
+    """By the features of each file's middle, in the order of their numbers; a broken one has a neighbour's."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    pictures = [Image.fromarray(torch.randint(0, 256, (40, 32, 3), dtype=torch.uint8).numpy()) for _ in range(70)]
+    for number, picture in enumerate(pictures):
+        picture.save(folder / f"{number:02}.png")
+    (folder / "30.png").write_bytes(b"no image")
+    seen, start_epoch = [], DeepCluster.start_epoch
+
+    def start(method, features):
+        seen.append(features())
+        start_epoch(method, lambda: seen[-1])
+
+    monkeypatch.setattr(DeepCluster, "start_epoch", start)
+    options = {
+        "epochs": 2,
+        "prototypes": 3,
+        "hidden": 16,
+        "projection": 8,
+        "small_crops": 0,
+        "encoder": "hypersphere/digits",
+    }
+    options |= {"device": "cpu", "workers": 0, "knn_every": 0, "progress": False, "size": 8}
+    run = pretrain("deepcluster", str(folder), out=tmp_path / "run", **options)
+    side = folder_recipe(8).resize
+    middle = [picture.resize((side, side), Image.Resampling.BICUBIC, box=(0, 4, 32, 36)) for picture in pictures]
+    pixels = torch.stack([torch.from_numpy(np.array(each)).permute(2, 0, 1) for each in middle])
+    wanted = extract(initial_encoder(run.config), pixels, centre(view_recipe(run.config)))
+    whole = torch.arange(70) != 30
+    torch.testing.assert_close(seen[0][whole], wanted[whole], atol=1e-4, rtol=1e-4)
+    assert len(seen) == 2
+    assert seen[1].shape == seen[0].shape == wanted.shape
+    assert run.method.labels.shape == (3, 70)

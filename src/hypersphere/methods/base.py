@@ -32,7 +32,6 @@ class Method(nn.Module, ABC):
     encoder: nn.Module  # what evaluation gets
     spreading: tuple[Spreading, ...] = ()
     takes_small_crops = False  # whether a batch may have more than two views
-    clusters = False  # whether `start_epoch` needs the features of all images
     growing: tuple[str, ...] = ()  # buffers whose shape is that of the data, known from the first epoch on
 
     @abstractmethod

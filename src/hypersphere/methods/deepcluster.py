@@ -32,7 +32,6 @@ class DeepCluster(Method):
     """
 
     takes_small_crops = True
-    clusters = True
     growing = ("labels",)
     centroids: Tensor
     labels: Tensor
