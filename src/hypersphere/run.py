@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -335,11 +335,11 @@ def _go(
         feed = FromFiles(files, views.recipe, config.seed, how.device, trainer.input_type, workers_of(config))
     began = time.monotonic() - run.seconds
 
-    def features() -> Tensor:
+    def features() -> Iterator[Tensor]:
         """The encoder's, of all images that are learnt from: one more pass over the files, if they are read."""
-        some = [learnt.pixels] if files is None else middles(files, stored_side(config), workers_of(config))
-        encoder, precision = trainer.method.encoder, trainer.precision
-        return torch.cat([extract(encoder, part.to(how.device), centred, precision=precision) for part in some])
+        held = learnt.pixels.split(4096)
+        for part in held if files is None else middles(files, stored_side(config), workers_of(config)):
+            yield extract(trainer.method.encoder, part.to(how.device), centred, precision=trainer.precision)
 
     def save() -> None:
         run.step, run.seconds = trainer.step, time.monotonic() - began

@@ -39,7 +39,7 @@ def test_variants_take_a_step_with_small_crops(name, variant):
     config, one = trainer(name + variant, small_crops=1, prototypes=32)
     (data,) = batches(config, one.input_type, 1)
     assert len(data.views) == 3
-    one.method.start_epoch(lambda: torch.randn(200, 128, device=DEVICE))
+    one.method.start_epoch(lambda: [torch.randn(200, 128, device=DEVICE)])
     before = copy.deepcopy(one.method.encoder.state_dict())
     terms = one.update([data], 0.001, 0.5)
     assert all(value.isfinite() for value in terms.values())
@@ -73,8 +73,8 @@ def test_replays_are_the_updates(name):
     for step, data in enumerate(batches(config, torch.float32, 8)):
         if step in (0, 6):
             features = torch.randn(1200, 128, device=DEVICE)
-            one.method.start_epoch(lambda features=features: features)
-            other.start_epoch(lambda features=features: features)
+            one.method.start_epoch(lambda features=features: [features])
+            other.start_epoch(lambda features=features: [features])
         ours, theirs = captured([data], 0.001, step / 8), twin.update([data], 0.001, step / 8)
         torch.testing.assert_close(ours["loss"], theirs["loss"], rtol=2e-3, atol=1e-3)
     assert captured.graph is not None

@@ -47,7 +47,7 @@ def test_k_means_leaves_a_centroid_without_points_where_it_is():
 def test_deepcluster_classifies_images_by_the_clusters_of_their_projections():
     method, data = made(DeepCluster, prototypes=3, times=2), batch()
     features = torch.randn(20, 6)
-    method.start_epoch(lambda: features)
+    method.start_epoch(lambda: features.split(7))
     assert method.labels.shape == (2, 20)
     method.projector.eval()
     projected = F.normalize(method.projector(features)).detach()
@@ -74,19 +74,19 @@ def test_deepcluster_starts_elsewhere_each_time_each_epoch_and_for_each_seed():
     other = made(DeepCluster, prototypes=9, seed=1)
     other.load_state_dict(one.state_dict())
     for method in (one, again, other):
-        method.start_epoch(lambda: features)
+        method.start_epoch(lambda: features.split(7))
     assert torch.equal(one.labels, again.labels)
     assert not torch.equal(one.labels, other.labels)
     assert not torch.equal(one.labels[0], one.labels[1])
     held, before = one.labels, one.labels.clone()
-    one.start_epoch(lambda: features)
+    one.start_epoch(lambda: features.split(7))
     assert one.labels is held  # where a recorded update reads them
     assert not torch.equal(one.labels, before)
 
 
 def test_a_deepcluster_run_is_restored_with_the_labels_of_its_epoch(tmp_path):
     method, fresh = made(DeepCluster, prototypes=3), made(DeepCluster, prototypes=3)
-    method.start_epoch(lambda: torch.randn(20, 6))
+    method.start_epoch(lambda: [torch.randn(20, 6)])
     restore(fresh, method.state_dict(), tmp_path)
     data = batch()
     torch.testing.assert_close(fresh(data).loss, method(data).loss)
@@ -94,7 +94,7 @@ def test_a_deepcluster_run_is_restored_with_the_labels_of_its_epoch(tmp_path):
 
 def test_clusters_need_images(tmp_path):
     with pytest.raises(UserError, match="`prototypes` 9 is more than the 8 images to be clustered"):
-        made(DeepCluster, prototypes=9).start_epoch(lambda: torch.randn(8, 6))
+        made(DeepCluster, prototypes=9).start_epoch(lambda: [torch.randn(8, 6)])
 
 
 def test_images_of_a_folder_are_clustered_too(tmp_path, monkeypatch):
@@ -108,8 +108,8 @@ def test_images_of_a_folder_are_clustered_too(tmp_path, monkeypatch):
     seen, start_epoch = [], DeepCluster.start_epoch
 
     def start(method, features):
-        seen.append(features())
-        start_epoch(method, lambda: seen[-1])
+        seen.append(torch.cat(list(features())))
+        start_epoch(method, lambda: seen[-1:])
 
     monkeypatch.setattr(DeepCluster, "start_epoch", start)
     options = {

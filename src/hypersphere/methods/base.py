@@ -1,7 +1,7 @@
 """The seam that every method shares with the training loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ class Batch(NamedTuple):
 class Step(NamedTuple):
     loss: Tensor
     terms: dict[str, Tensor]  # for the log: detached, on the device
+
+
+Features = Callable[[], Iterable[Tensor]]  # N × D, piece by piece
 
 
 class Spreading(NamedTuple):
@@ -57,7 +60,7 @@ class Method(nn.Module, ABC):
     def after_step(self, progress: Tensor) -> None:
         """Once after each update, with the `progress` from before it: moving averages."""
 
-    def start_epoch(self, features: Callable[[], Tensor] | None) -> None:
+    def start_epoch(self, features: Features | None) -> None:
         """Before each epoch; `features()` are the encoder's of all training images, for methods that cluster them."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:

@@ -1,19 +1,15 @@
 """DeepCluster-v2 (Caron et al. 2018; 2020, appendix): classify images by the clusters of their own projections."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from hypersphere.draws import CLUSTERS, permutation
 from hypersphere.errors import UserError
-from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.base import Batch, Features, Method, Step
 from hypersphere.methods.prototypes import cosines
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import spherical_kmeans, unit
-
-AT_ONCE = 4096  # features that are projected together
 
 
 class DeepCluster(Method):
@@ -28,7 +24,7 @@ class DeepCluster(Method):
 
     Different here: the learning rate falls to 0, not to a thousandth; k-means is of the projections of each image's
     middle by the networks as they are when the epoch begins, in evaluation mode, where the published method keeps those
-    of the last epoch's random views.
+    of the last epoch's random views; of files, that is one more pass over them.
     """
 
     takes_small_crops = True
@@ -74,10 +70,10 @@ class DeepCluster(Method):
         return self.labels[:, sample]
 
     @torch.no_grad()
-    def start_epoch(self, features: Callable[[], Tensor] | None) -> None:
+    def start_epoch(self, features: Features | None) -> None:
         if features is None:
             return
-        points = self._projected(features())
+        points = self._projected(features)
         clusters = self.centroids.shape[1]
         if clusters > len(points):
             raise UserError(f"`prototypes` {clusters} is more than the {len(points)} images to be clustered")
@@ -91,9 +87,9 @@ class DeepCluster(Method):
             labels.copy_(found[1])
         self.epoch += 1
 
-    def _projected(self, features: Tensor) -> Tensor:
+    def _projected(self, features: Features) -> Tensor:
         training = self.projector.training
         self.projector.eval()
-        projections = torch.cat([unit(self.projector(part)) for part in features.split(AT_ONCE)])
+        projections = torch.cat([unit(self.projector(part)) for part in features()])
         self.projector.train(training)
         return projections

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hypersphere.draws import permutation
 from hypersphere.errors import Collapsed, Diverged
-from hypersphere.methods import Batch, Method, Step
+from hypersphere.methods import Batch, Features, Method, Step
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
 from hypersphere.train.capture import Captured
@@ -161,7 +161,7 @@ def train(
     monitors: Sequence[Monitor] = (),
     alarm: Alarm = lambda epoch, seen: None,
     progress: Progress | None = None,
-    features: Callable[[], Tensor] | None = None,
+    features: Features | None = None,
 ) -> None:
     """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
     method, start = trainer.method.train(), trainer.step
