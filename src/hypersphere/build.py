@@ -129,6 +129,7 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
         weight_decay_end=config.weight_decay_end,
         momentum=config.momentum,
         trust=config.trust,
+        peak=scaled(config.lr, config.batch),
     )
 
 

@@ -44,7 +44,8 @@ class Config:
     small_crops: int = 0
     # Their side, as a share of the views' side.
     small_side: float = 0.5
-    # Least and most of the image's area that they keep (none given: from half of `crop_min` up to a quarter).
+    # Least and most of the image's area that they keep (none given: from half of what the views
+    # keep at least, up to a quarter).
     small_area: tuple[float, ...] = ()
 
     # Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
@@ -97,6 +98,8 @@ class Config:
     predictor: bool = True
     # SimSiam: hidden units of the predictor.
     bottleneck: int = 512
+    # SimSiam: whether the learning rate of the predictor falls as that of the rest.
+    predictor_decays: bool = True
     # SimSiam and Barlow Twins: linear layers of the projector.
     layers: int = 2
     # Barlow Twins: weight λ of the correlations between dimensions.
@@ -449,7 +452,14 @@ ON_IMAGENET: dict[str, dict[str, Any]] = {
         "projection": 128,
         "policy": "simclr",
     },
-    "simsiam": {"epochs": 100, "lr": 0.05, "weight_decay": 1e-4, "layers": 3, "policy": "moco"},
+    "simsiam": {
+        "epochs": 100,
+        "lr": 0.05,
+        "weight_decay": 1e-4,
+        "layers": 3,
+        "predictor_decays": False,
+        "policy": "moco",
+    },
     "moco": {**_MOCO_V2, "temperature": 0.2, "policy": "moco"},
     "infomin": _MOCO_V2,
     "barlow": {"epochs": 1000, "batch": 2048, "hidden": 8192, "projection": 8192},

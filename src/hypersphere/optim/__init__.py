@@ -21,13 +21,19 @@ def build_optimizer(
     momentum: float,
     trust: float,
     weight_decay_end: float | None = None,
+    peak: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """`groups` say by `decay` whether they are decayed (and, by LARS, adapted). The loop sets the learning rate, and
-    the progress, which the decay follows to its end where that is another."""
+    """`groups` say by `decay` whether they are decayed (and, by LARS, adapted), and by `fixed` whether their learning
+    rate is `peak` all the time. The loop sets that of the others, and the progress, which the decay follows to its end
+    where that is another."""
     none, decay = {"weight_decay": 0.0}, {"weight_decay": weight_decay}
     if weight_decay_end is not None:
         decay = {**none, "schedule": (weight_decay, weight_decay_end)}  # type: ignore[dict-item]
-    groups = [{"params": g["params"], "adapt": g["decay"], **(decay if g["decay"] else none)} for g in groups]
+    groups = [
+        {"params": g["params"], "adapt": g["decay"], **(decay if g["decay"] else none)}
+        | ({"rate": peak} if g.get("fixed") else {})
+        for g in groups
+    ]
     optimizer = _optimizer(name, groups, momentum, trust)
     if weight_decay_end is not None:
         optimizer.register_step_pre_hook(scheduled_decay)

@@ -129,7 +129,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)  # an attempt that failed may have left some
         progress = torch.as_tensor(progress, device=self.device)
         for group in self.optimizer.param_groups:
-            group.update(lr=lr, progress=progress)
+            group.update(lr=group.get("rate", lr), progress=progress)
         self.method.before_step(progress)
         terms: dict[str, Tensor] = {}
         for batch in batches:
