@@ -486,7 +486,8 @@ ON_IMAGENET: dict[str, dict[str, Any]] = {
         "crop_min": 0.08,
     },
 }
-OF_MANY_IMAGES = ("epochs", "batch", "queue", "prototypes", "tau")  # of these, what other photographs do not take
+# of these, what other photographs, which are fewer, do not take
+OF_MANY_IMAGES = ("epochs", "batch", "queue", "prototypes", "tau", "hidden", "projection")
 
 
 def _on_photographs(method: str, data: str, size: Any) -> dict[str, Any]:

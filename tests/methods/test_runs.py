@@ -135,10 +135,10 @@ def test_on_imagenet_a_method_is_as_published(name):
     assert (config.encoder, config.stem, config.size) == ("torchvision/resnet50", "imagenet", 224)
     assert {option: getattr(config, option) for option in IMAGENET[name]} == IMAGENET[name]
     photographs, small = recipe(name, "imagenette"), recipe(name, "cifar10")
-    for option in ("epochs", "queue", "prototypes", "tau"):  # of a hundredth of the images
+    for option in ("epochs", "queue", "prototypes", "tau", "hidden", "projection"):  # of a hundredth of the images
         assert getattr(photographs, option) == getattr(small, option)
     assert photographs.batch <= 512
-    for option in ("optimizer", "lr", "weight_decay", "hidden", "projection", "temperature", "policy", "small_crops"):
+    for option in ("optimizer", "lr", "weight_decay", "layers", "temperature", "policy", "randaugment", "small_crops"):
         assert getattr(photographs, option) == getattr(config, option), option
 
 
