@@ -490,12 +490,6 @@ ON_IMAGENET: dict[str, dict[str, Any]] = {
 OF_MANY_IMAGES = ("epochs", "batch", "queue", "prototypes", "tau", "hidden", "projection")
 
 
-def _on_photographs(method: str, data: str, size: Any) -> dict[str, Any]:
-    """What a method changes on ImageNet, and on other images of more than 64 pixels a side."""
-    published = ON_IMAGENET.get(method, {}) if isinstance(size, int) and size > 64 else {}
-    return {name: value for name, value in published.items() if data == "imagenet" or name not in OF_MANY_IMAGES}
-
-
 def is_folder(data: Any) -> bool:
     """No data set's name, but a path."""
     return (
@@ -537,14 +531,18 @@ def preset(method: str) -> dict[str, Any]:
     }
 
 
+def on_photographs(method: str, data: str, size: int | None) -> dict[str, Any]:
+    """What a method changes on ImageNet, and on other images of more than 64 pixels a side."""
+    published = ON_IMAGENET.get(preset(method)["method"], {}) if size is not None and size > 64 else {}
+    return {name: value for name, value in published.items() if data == "imagenet" or name not in OF_MANY_IMAGES}
+
+
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
     of_data = {} if is_folder(data) else _named("data", data, DATA)
-    of_method = preset(method)
+    of_method = {**preset(method), **on_photographs(method, data, of_data.get("size"))}
     if data == "digits":
         of_method = {**of_method, **of_data, **ON_DIGITS.get(of_method["method"], {})}
-    size = options.get("size", of_data.get("size"))
-    of_method = {**of_method, **_on_photographs(of_method["method"], data, size)}
     return Config().replace(**{"data": data, **of_data, **of_method, **options})
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.config import Config, folder_options, is_folder, preset, recipe
+from hypersphere.config import Config, folder_options, is_folder, on_photographs, preset, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, balanced, list_data, load_data
 from hypersphere.data.folder import labels_from, list_folder
 from hypersphere.data.shards import MEMBER, is_shards, list_shards
@@ -57,7 +57,7 @@ def recipe_for(method: str, data: str = "cifar10", **options: Any) -> Config:
     by_size = folder_options(found.images, found.sides[1])
     if "lr" in preset(method):  # that of a folder is for LARS
         del by_size["lr"]
-    config = recipe(method, where, **{**by_size, **options})
+    config = recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})
     classes = f"; {len(files.classes)} classes" if files.classes else "; no labels"
     tell(f"{where}: {found}{classes}; input of {config.size} × {config.size}")
     return config

@@ -192,6 +192,14 @@ def test_a_folders_learning_rate_is_the_methods(tmp_path):
     assert recipe_for("byol", str(tmp_path)).lr == 1.5
     assert recipe_for("moco", str(tmp_path)).lr == 0.03
     assert recipe_for("moco", str(tmp_path), lr=0.5).lr == 0.5
+    assert recipe_for("dino", str(tmp_path)).optimizer == "lars"
+    for number in range(40):
+        Image.new("RGB", (100, 100)).save(tmp_path / f"{number}.png")
+    photographs = recipe_for("dino", str(tmp_path))  # as published, but for what their number decides
+    assert (photographs.optimizer, photographs.lr, photographs.small_crops) == ("sgd", 0.03, 8)
+    assert (photographs.batch, photographs.prototypes) == (8, 4096)
+    assert recipe_for("dino", str(tmp_path), optimizer="lars", size=32).optimizer == "lars"
+    assert recipe_for("byol", str(tmp_path)).lr == recipe_for("simclr", str(tmp_path)).lr == 0.3
 
 
 def test_the_methods_are_listed_in_their_own_words(capsys):
