@@ -69,6 +69,33 @@ def test_only_weights_are_decayed(name):
         build_optimizer("adam", groups, weight_decay=0, momentum=0, trust=0)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+def test_a_decay_that_moves_is_at_each_step_a_fixed_one(name):
+    """0.1 to 0.5 along half a cosine; of weights alone."""
+    torch.manual_seed(0)
+    start, gradients = [torch.randn(3, 3), torch.randn(3)], torch.randn(4, 3, 3)
+    shared = {"momentum": 0.9, "trust": 0.01}
+
+    def built(**decay):
+        held = [nn.Parameter(x.clone()) for x in start]
+        groups = [{"params": [p], "decay": p.ndim > 1} for p in held]
+        return held, build_optimizer(name, groups, **decay, **shared)
+
+    moving, one = built(weight_decay=0.1, weight_decay_end=0.5)
+    fixed, other = built(weight_decay=1.0)
+    for step, gradient in enumerate(gradients):
+        progress = torch.tensor(step / 4)
+        other.param_groups[0]["weight_decay"] = 0.5 - 0.4 * (1 + math.cos(math.pi * step / 4)) / 2
+        for held, optimizer in ((moving, one), (fixed, other)):
+            for group in optimizer.param_groups:
+                group.update(lr=0.1, progress=progress)
+            held[0].grad, held[1].grad = gradient.clone(), gradient[0].clone()
+            optimizer.step()
+        for a, b in zip(moving, fixed, strict=True):
+            torch.testing.assert_close(a, b)
+    assert "schedule" not in one.param_groups[1]
+
+
 def test_schedule_at_its_corners():
     rates = [warmup_cosine(k, steps=110, warmup=10, peak=2.0) for k in range(110)]
     assert rates[0] == pytest.approx(0.2)

@@ -14,7 +14,8 @@ from hypersphere.data import SOURCES, Images, balanced
 from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.errors import UserError
-from hypersphere.evaluate import KnnMonitor, centre, extract
+from hypersphere.evaluate import KnnMonitor, centre
+from hypersphere.evaluate.features import encode, frozen
 from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading
 from hypersphere.nn import build_encoder, features_of
@@ -24,7 +25,7 @@ from hypersphere.sets import in_files, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Monitor, Plan, Trainer
-from hypersphere.views import INFOMIN, RECIPES, Recipe, Views, folder_recipe, with_small_crops
+from hypersphere.views import POLICIES, RECIPES, Recipe, Views, folder_recipe, with_small_crops
 
 
 def build_method(config: Config, channels: int, classes: int = 2) -> Method:
@@ -37,8 +38,6 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     if config.small_crops and not kind.takes_small_crops:
         taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
         raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
-    if kind.clusters and in_files(config):
-        raise UserError(f"`method` {config.method} clusters images held in memory, not the files of {config.data}")
     options = {
         name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if hasattr(config, name)
     }
@@ -95,12 +94,15 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
 
 def view_recipe(config: Config) -> Recipe:
     views = folder_recipe(config.size or 224) if in_files(config) else RECIPES[config.data]
-    if config.policy == "infomin":
-        views = dataclasses.replace(views, augmentations=(INFOMIN, INFOMIN))
+    if config.policy != "data":
+        views = dataclasses.replace(views, augmentations=(POLICIES[config.policy],) * 2)
+    if config.randaugment:
+        more = [dataclasses.replace(a, operations=config.randaugment) for a in views.augmentations]
+        views = dataclasses.replace(views, augmentations=tuple(more))
     if config.crop_min is not None:
         crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
         views = dataclasses.replace(views, augmentations=tuple(crops))
-    return with_small_crops(views, config.small_crops)
+    return with_small_crops(views, config.small_crops, config.small_side, config.small_area)
 
 
 def plan_of(config: Config, images: int) -> Plan:
@@ -124,8 +126,10 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
         config.optimizer,
         method.parameter_groups(),
         weight_decay=config.weight_decay,
+        weight_decay_end=config.weight_decay_end,
         momentum=config.momentum,
         trust=config.trust,
+        peak=scaled(config.lr, config.batch),
     )
 
 
@@ -190,12 +194,16 @@ def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Ima
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:
-    """Does the encoder take these images? Before anything is written."""
-    try:
-        extract(method.encoder, images.pixels[:2], centre(view_recipe(config)))
-    except RuntimeError as error:
-        shape = " × ".join(map(str, images.pixels.shape[1:]))
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"`encoder` {config.encoder} does not take the {shape} images of {config.data} ({reason})"
-        ) from None
+    """Does the encoder take these images, and views and parts of them of any size? Before anything is written."""
+    views = view_recipe(config)
+    whole = centre(views)(images.pixels[:2])
+    sides = method.sides([views.size_of(how) for how in views.augmentations])
+    for side in sorted({views.size, *sides}, reverse=True):
+        try:
+            with frozen(method.encoder):
+                encode(method.encoder, whole[:, :, :side, :side])
+        except (RuntimeError, ValueError, AssertionError) as error:
+            shape = " × ".join(map(str, (whole.shape[1], side, side)))
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            told = f"the {shape} images that {config.method} shows it of {config.data}"
+            raise UserError(f"`encoder` {config.encoder} does not take {told} ({reason})") from None

@@ -40,8 +40,13 @@ class Config:
     size: int | None = None
     # Least share of the image's area that a random crop keeps (None: the data set's recipe).
     crop_min: float | None = None
-    # Small crops of each image beside its two views, of half their side; for swav, dino, deepcluster and obow.
+    # Small crops of each image beside its two views; for swav, dino, deepcluster and obow.
     small_crops: int = 0
+    # Their side, as a share of the views' side.
+    small_side: float = 0.5
+    # Least and most of the image's area that they keep (none given: from half of what the views
+    # keep at least, up to a quarter).
+    small_area: tuple[float, ...] = ()
 
     # Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
     # hypersphere/digits.
@@ -87,10 +92,16 @@ class Config:
     sigreg: float = 0.0
     # Temperature of the softmax, of methods that have one.
     temperature: float = 0.5
+    # DINO: temperature of the teacher.
+    teacher_temperature: float = 0.04
+    # DINO: epochs in which it rises to that from 0.04.
+    teacher_warmup: int = 0
     # BYOL: the predictor after the projector.
     predictor: bool = True
     # SimSiam: hidden units of the predictor.
     bottleneck: int = 512
+    # SimSiam: whether the learning rate of the predictor falls as that of the rest.
+    predictor_decays: bool = True
     # SimSiam and Barlow Twins: linear layers of the projector.
     layers: int = 2
     # Barlow Twins: weight λ of the correlations between dimensions.
@@ -103,8 +114,10 @@ class Config:
     codes_queue: int = 0
     # InfoMin: patches along a side of the jigsaw.
     jigsaw: int = 3
-    # Augmentations: of the data set's recipe, or InfoMin's stronger ones (without RandAugment).
-    policy: Literal["data", "infomin"] = "data"
+    # Augmentations: of the data set's recipe (BYOL's on photographs), or as these methods have them on photographs.
+    policy: Literal["data", "moco", "simclr", "infomin"] = "data"
+    # Operations of RandAugment on each view, after the others; InfoMin's has 2.
+    randaugment: int = 0
     # Weight of the hyperspherical energy of the networks' weights (0: off).
     energy: float = 0.0
     # Its power s; 0 is the logarithmic energy.
@@ -137,6 +150,8 @@ class Config:
     warmup: int | None = None
     # Weight decay; never of biases and norms.
     weight_decay: float = 1e-6
+    # Weight decay at the end of the run, to which it moves along half a cosine (None: as at the start).
+    weight_decay_end: float | None = None
     # Momentum of LARS and SGD.
     momentum: float = 0.9
     # LARS: step length relative to the norm of the weights.
@@ -182,7 +197,10 @@ class Config:
         diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality")
         for name in (*weights, *diversity, "knn_every", "seed", "small_crops", "codes_queue"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("lr", "trust", "temperature", "uniformity_t"):
+        for name in ("teacher_warmup", "randaugment"):
+            self._check(name, getattr(self, name) >= 0, "at least 0")
+        self._check("weight_decay_end", self.weight_decay_end is None or self.weight_decay_end >= 0, "at least 0")
+        for name in ("lr", "trust", "temperature", "teacher_temperature", "uniformity_t"):
             self._check(name, getattr(self, name) > 0, "above 0")
         for name in ("tau", "tau_end", "momentum"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
@@ -193,6 +211,10 @@ class Config:
             "warmup", self.warmup is None or 0 <= self.warmup < self.epochs, f"less than `epochs` {self.epochs}"
         )
         self._check("crop_min", self.crop_min is None or 0 < self.crop_min <= 1, "above 0 and at most 1")
+        self._check("small_side", 0 < self.small_side <= 1, "above 0 and at most 1")
+        area = self.small_area
+        rises = not area or (len(area) == 2 and 0 < area[0] <= area[1] <= 1)
+        self._check("small_area", rises, "two shares, the smaller first, above 0 and at most 1")
         divides = self.micro_batch is None or self.batch % self.micro_batch == 0
         self._check("micro_batch", divides, f"a divisor of `batch` {self.batch}")
         self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
@@ -312,6 +334,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "method": "infomin",
         "temperature": 0.15,
         "policy": "infomin",
+        "randaugment": 2,
         "energy_layers": ("projector", "jigsaw_projector"),
     },
     "barlow": {
@@ -359,7 +382,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-# 300 epochs of ImageNet
+# photographs; the learning rate is BYOL's for 300 epochs of ImageNet
 _PHOTOGRAPHS: dict[str, Any] = {
     "encoder": "torchvision/resnet50",
     "stem": "imagenet",
@@ -396,13 +419,77 @@ DATA: dict[str, dict[str, Any]] = {
 ON_DIGITS: dict[str, dict[str, Any]] = {
     "simsiam": {"bottleneck": 64},
     "moco": {"queue": 512},
-    "infomin": {"queue": 512, "policy": "data", "jigsaw": 2},
+    "infomin": {"queue": 512, "policy": "data", "randaugment": 0, "jigsaw": 2},
     "barlow": {"projection": 256},
     "swav": {"prototypes": 64, "small_crops": 0},
     "dino": {"prototypes": 256, "small_crops": 0, "tau": 0.99},
     "deepcluster": {"prototypes": 64, "small_crops": 0},
     "obow": {"prototypes": 256, "small_crops": 0},
 }
+
+
+_MULTI_CROP: dict[str, Any] = {
+    "small_crops": 6,
+    "small_side": 0.43,  # 96 of 224 pixels
+    "small_area": (0.05, 0.14),
+    "crop_min": 0.14,
+}
+_SWAV: dict[str, Any] = {
+    **_MULTI_CROP,
+    "epochs": 800,
+    "batch": 4096,
+    "lr": 0.3,
+    "prototypes": 3000,
+    "policy": "simclr",
+}
+_MOCO_V2: dict[str, Any] = {"batch": 256, "weight_decay": 1e-4, "queue": 65536, "tau": 0.999, "hidden": 2048}
+
+# method → what it changes on ImageNet, as its authors published it for a ResNet-50
+ON_IMAGENET: dict[str, dict[str, Any]] = {
+    "simclr": {
+        "epochs": 100,
+        "batch": 4096,
+        "temperature": 0.1,
+        "hidden": 2048,
+        "projection": 128,
+        "policy": "simclr",
+    },
+    "simsiam": {
+        "epochs": 100,
+        "lr": 0.05,
+        "weight_decay": 1e-4,
+        "layers": 3,
+        "predictor_decays": False,
+        "policy": "moco",
+    },
+    "moco": {**_MOCO_V2, "temperature": 0.2, "policy": "moco"},
+    "infomin": _MOCO_V2,
+    "barlow": {"epochs": 1000, "batch": 2048, "hidden": 8192, "projection": 8192},
+    "supervised": {"epochs": 90, "batch": 256, "lr": 0.1},
+    "swav": _SWAV,
+    "deepcluster": _SWAV,
+    "dino": {
+        **_MULTI_CROP,
+        "small_crops": 8,
+        "epochs": 100,
+        "batch": 512,
+        "optimizer": "sgd",
+        "lr": 0.03,
+        "prototypes": 65536,
+    },
+    "obow": {
+        "small_crops": 5,
+        "small_side": 0.43,
+        "small_area": (0.08, 0.14),
+        "epochs": 200,
+        "batch": 256,
+        "prototypes": 8192,
+        "policy": "moco",
+        "crop_min": 0.08,
+    },
+}
+# of these, what other photographs, which are fewer, do not take
+OF_MANY_IMAGES = ("epochs", "batch", "queue", "prototypes", "tau", "hidden", "projection")
 
 
 def is_folder(data: Any) -> bool:
@@ -446,10 +533,16 @@ def preset(method: str) -> dict[str, Any]:
     }
 
 
+def on_photographs(method: str, data: str, size: int | None) -> dict[str, Any]:
+    """What a method changes on ImageNet, and on other images of more than 64 pixels a side."""
+    published = ON_IMAGENET.get(preset(method)["method"], {}) if size is not None and size > 64 else {}
+    return {name: value for name, value in published.items() if data == "imagenet" or name not in OF_MANY_IMAGES}
+
+
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
     of_data = {} if is_folder(data) else _named("data", data, DATA)
-    of_method = preset(method)
+    of_method = {**preset(method), **on_photographs(method, data, of_data.get("size"))}
     if data == "digits":
         of_method = {**of_method, **of_data, **ON_DIGITS.get(of_method["method"], {})}
     return Config().replace(**{"data": data, **of_data, **of_method, **options})

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,10 @@ from hypersphere.sets import (
     files_of,
     images_of,
     in_files,
+    middles,
     recipe_for,
     save_files,
+    stored_side,
     voting_of,
     workers_of,
 )
@@ -333,6 +335,12 @@ def _go(
         feed = FromFiles(files, views.recipe, config.seed, how.device, trainer.input_type, workers_of(config))
     began = time.monotonic() - run.seconds
 
+    def features() -> Iterator[Tensor]:
+        """The encoder's, of all images that are learnt from: one more pass over the files, if they are read."""
+        held = learnt.pixels.split(4096)
+        for part in held if files is None else middles(files, stored_side(config), workers_of(config)):
+            yield extract(trainer.method.encoder, part.to(how.device), centred, precision=trainer.precision)
+
     def save() -> None:
         run.step, run.seconds = trainer.step, time.monotonic() - began
         state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
@@ -351,7 +359,7 @@ def _go(
                 monitors=monitors_of(config, trainer.method, learnt, held_out, how),
                 alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
                 progress=bar,
-                features=lambda: extract(trainer.method.encoder, learnt.pixels, centred, precision=trainer.precision),
+                features=features,
             )
         except Interrupted as stop:
             stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)

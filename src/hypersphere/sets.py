@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.config import Config, folder_options, is_folder, preset, recipe
+from hypersphere.config import Config, folder_options, is_folder, on_photographs, preset, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, balanced, list_data, load_data
 from hypersphere.data.folder import labels_from, list_folder
 from hypersphere.data.shards import MEMBER, is_shards, list_shards
@@ -56,7 +57,7 @@ def recipe_for(method: str, data: str = "cifar10", **options: Any) -> Config:
     by_size = folder_options(found.images, found.sides[1])
     if "lr" in preset(method):  # that of a folder is for LARS
         del by_size["lr"]
-    config = recipe(method, where, **{**by_size, **options})
+    config = recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})
     classes = f"; {len(files.classes)} classes" if files.classes else "; no labels"
     tell(f"{where}: {found}{classes}; input of {config.size} × {config.size}")
     return config
@@ -118,16 +119,28 @@ def decoded(files: Listing, side: int, workers: int, most: int, progress: bool =
         if files.labels is not None:  # those with a label before those without
             order = order[(files.labels[order] < 0).long().argsort(stable=True)]
         files = files[order[:most].sort().values]
-    stream = Stream(files.paths, partial(_middle, side=side), side=side, workers=workers)
-    batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(files)).split(64))
-    parts = []
+    parts: list[Tensor] = []
+    unreadable: dict[Path | str, str] = {}
     with progress_bar("reading images", len(files), show=progress and len(files) > 1000) as bar:
-        for part in stream(batches):
-            parts.append(part.pixels)
+        for part in middles(files, side, workers, unreadable):
+            parts.append(part)
             bar.update(sum(map(len, parts)))
-    good = [n for n, path in enumerate(files.paths) if path not in stream.unreadable]
+    good = [n for n, path in enumerate(files.paths) if path not in unreadable]
     labels = torch.full((len(files),), -1) if files.labels is None else files.labels
     return Images(torch.cat(parts), labels, files.classes)[torch.tensor(good)]
+
+
+def middles(
+    files: Listing, side: int, workers: int, unreadable: dict[Path | str, str] | None = None
+) -> Iterator[Tensor]:
+    """The middle of every image, batch by batch in their order, B × 3 × side × side bytes; in place of one that cannot
+    be read, which `unreadable` is told, a neighbour's."""
+    stream = Stream(files.paths, partial(_middle, side=side), side=side, workers=workers)
+    batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(files)).split(64))
+    for part in stream(batches):
+        yield part.pixels
+    if unreadable is not None:
+        unreadable.update(stream.unreadable)
 
 
 def _middle(image: Tensor, how: None, side: int) -> np.ndarray:

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from hypersphere.build import optimizer_of
+from hypersphere.config import recipe
 from hypersphere.draws import JIGSAW, uniforms
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, BarlowTwins, Batch, InfoMin, MoCo, SimSiam, Supervised
@@ -16,6 +18,8 @@ from hypersphere.methods.moco import queue_loss
 from hypersphere.methods.simsiam import negative_cosine
 from hypersphere.methods.supervised import cross_entropy
 from hypersphere.nn.norm import keep_views_apart, together
+from hypersphere.optim import scaled
+from hypersphere.train import Trainer
 from hypersphere.train.narrow import Narrowed
 from tests.methods import reference
 
@@ -95,6 +99,22 @@ def test_simsiam_predicts_the_other_view_with_a_normalized_projection():
     ours = torch.autograd.grad(found, list(method.parameters()))
     for a, b in zip(ours, torch.autograd.grad(wanted, list(twin.parameters())), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-3)
+
+
+def test_simsiams_predictor_may_keep_its_learning_rate():
+    """A step of SGD without momentum is that rate times the gradient."""
+    config = recipe("simsiam", "cifar10", predictor_decays=False, momentum=0.0, weight_decay=0.0, precision="float32")
+    method, data = SimSiam(encoder(), 6, hidden=16, projection=5, bottleneck=3, predictor_decays=False), batch()
+    trained = [p for p in method.parameters() if p.requires_grad]
+    twin = copy.deepcopy(method)
+    wanted = torch.autograd.grad(twin(data).loss, list(twin.parameters()))
+    rates = {"predictor": scaled(0.03, 512), "encoder": 0.001, "projector": 0.001}
+    trainer = Trainer(method, optimizer_of(config, method), None, torch.device("cpu"), torch.float32)
+    trainer.update([data], 0.001, 0.9)
+    for (name, p), old, gradient in zip(method.named_parameters(), twin.parameters(), wanted, strict=True):
+        torch.testing.assert_close(p, old - rates[name.split(".")[0]] * gradient, msg=name)
+    assert sum(len(group["params"]) for group in method.parameter_groups()) == len(trained)
+    assert not recipe("simsiam", "imagenet").predictor_decays
 
 
 def moco(kind=MoCo, **options):

@@ -1,5 +1,6 @@
 """Whole runs of the methods: every variant goes, and each learns on digits."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hypersphere.build import build_method, regularizer_of, trainer_of, view_recipe
+from hypersphere.build import build_method, regularizer_of, trainer_of, try_encoder, view_recipe
 from hypersphere.cli import main
 from hypersphere.config import PRESETS, Config, recipe
 from hypersphere.data import load_data
@@ -16,7 +17,7 @@ from hypersphere.errors import UserError
 from hypersphere.machine import execution_of
 from hypersphere.methods import METHODS, Batch
 from hypersphere.run import evaluate_on, initial_encoder, load_run, pretrain
-from hypersphere.views import INFOMIN
+from hypersphere.views import POLICIES
 
 OURS = ("simsiam", "moco", "infomin", "barlow", "supervised")
 SMALL = {"device": "cpu", "knn_every": 0, "progress": False}
@@ -96,11 +97,11 @@ def test_a_predictor_is_left_out_by_a_word(tmp_path, capsys):
 def test_infomins_policy_is_stronger_and_chosen_by_its_preset():
     infomin, byol = recipe("infomin", "cifar10"), recipe("byol", "cifar10")
     one, other = view_recipe(infomin).augmentations
-    assert one == other == INFOMIN
+    assert one == other == dataclasses.replace(POLICIES["infomin"], operations=2)
     for ours, theirs in zip(view_recipe(infomin).augmentations, view_recipe(byol).augmentations, strict=True):
         assert ours.brightness > theirs.brightness
         assert ours.blur > theirs.blur
-    assert view_recipe(byol.replace(policy="infomin")).augmentations[0] == INFOMIN
+    assert view_recipe(byol.replace(policy="infomin")).augmentations[0] == POLICIES["infomin"]
 
 
 def test_published_options():
@@ -110,6 +111,68 @@ def test_published_options():
     assert (moco.lr, moco.temperature, moco.queue, moco.tau, moco.batch) == (0.03, 0.1, 4096, 0.99, 512)
     assert (barlow.optimizer, barlow.lr, barlow.redundancy, barlow.layers) == ("lars", 0.2, 0.005, 3)
     assert recipe("infomin").temperature == 0.15
+
+
+# by the authors' papers and published commands, for a ResNet-50
+IMAGENET = {
+    "byol": {"optimizer": "lars", "lr": 0.3, "weight_decay": 1e-6, "tau": 0.99, "hidden": 4096, "projection": 256},
+    "simclr": {"optimizer": "lars", "lr": 0.3, "weight_decay": 1e-6, "temperature": 0.1, "batch": 4096, "hidden": 2048},
+    "simsiam": {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-4, "batch": 512, "epochs": 100, "layers": 3},
+    "moco": {"lr": 0.03, "weight_decay": 1e-4, "batch": 256, "epochs": 200, "queue": 65536, "tau": 0.999},
+    "infomin": {"lr": 0.03, "batch": 256, "temperature": 0.15, "queue": 65536, "tau": 0.999, "randaugment": 2},
+    "barlow": {"optimizer": "lars", "lr": 0.2, "weight_decay": 1.5e-6, "batch": 2048, "epochs": 1000, "layers": 3},
+    "supervised": {"optimizer": "sgd", "lr": 0.1, "weight_decay": 1e-4, "batch": 256, "epochs": 90},
+    "swav": {"optimizer": "lars", "lr": 0.3, "weight_decay": 1e-6, "batch": 4096, "epochs": 800, "prototypes": 3000},
+    "dino": {"optimizer": "sgd", "lr": 0.03, "weight_decay": 1e-4, "batch": 512, "tau": 0.996, "prototypes": 65536},
+    "deepcluster": {"optimizer": "lars", "lr": 0.3, "batch": 4096, "epochs": 800, "prototypes": 3000},
+    "obow": {"optimizer": "sgd", "lr": 0.03, "weight_decay": 1e-4, "batch": 256, "epochs": 200, "prototypes": 8192},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_on_imagenet_a_method_is_as_published(name):
+    config = recipe(f"{name}-mhe", "imagenet")
+    assert (config.encoder, config.stem, config.size) == ("torchvision/resnet50", "imagenet", 224)
+    assert {option: getattr(config, option) for option in IMAGENET[name]} == IMAGENET[name]
+    photographs, small = recipe(name, "imagenette"), recipe(name, "cifar10")
+    for option in ("epochs", "queue", "prototypes", "tau", "hidden", "projection"):  # of a hundredth of the images
+        assert getattr(photographs, option) == getattr(small, option)
+    assert photographs.batch <= 512
+    for option in ("optimizer", "lr", "weight_decay", "layers", "temperature", "policy", "randaugment", "small_crops"):
+        assert getattr(photographs, option) == getattr(config, option), option
+
+
+def test_views_of_photographs_are_the_methods():
+    sides, shares = {}, {}
+    for name in METHODS:
+        views = view_recipe(recipe(name, "imagenet"))
+        sides[name] = [views.size_of(how) for how in views.augmentations]
+        shares[name] = {how.crop for how in views.augmentations}
+    assert sides["swav"] == sides["deepcluster"] == [224, 224, *[96] * 6]
+    assert sides["dino"] == [224, 224, *[96] * 8]
+    assert sides["byol"] == sides["moco"] == [224, 224]
+    assert shares["swav"] == shares["dino"] == {(0.14, 1.0), (0.05, 0.14)}
+    assert shares["moco"] == shares["simsiam"] == shares["infomin"] == {(0.2, 1.0)}
+    moco, simclr = (view_recipe(recipe(name, "imagenet")).augmentations[0] for name in ("moco", "simclr"))
+    assert (moco.brightness, moco.contrast, moco.saturation, moco.hue, moco.blur) == (0.4, 0.4, 0.4, 0.1, 0.5)
+    assert (simclr.brightness, simclr.contrast, simclr.saturation, simclr.hue) == (0.8, 0.8, 0.8, 0.2)
+
+
+@pytest.mark.parametrize(("name", "side"), [("infomin", 4), ("swav", 4)])
+def test_an_encoder_of_one_size_is_told_apart_before_a_run(name, side):
+    """Patches of the jigsaw and small crops are of another."""
+    config = recipe(name, "digits", small_crops=int(name == "swav"))
+    images, method = load_data("digits")[0], build_method(config, 1)
+    try_encoder(config, method, images)
+
+    class Fixed(torch.nn.Module):
+        def forward(self, x):
+            assert x.shape[2:] == (8, 8), "8 × 8 alone"
+            return x.flatten(1)
+
+    method.encoder = Fixed()
+    with pytest.raises(UserError, match=rf"does not take the 1 × {side} × {side} images that {name} .*8 × 8 alone"):
+        try_encoder(config, method, images)
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name in METHODS])
@@ -129,6 +192,14 @@ def test_a_folders_learning_rate_is_the_methods(tmp_path):
     assert recipe_for("byol", str(tmp_path)).lr == 1.5
     assert recipe_for("moco", str(tmp_path)).lr == 0.03
     assert recipe_for("moco", str(tmp_path), lr=0.5).lr == 0.5
+    assert recipe_for("dino", str(tmp_path)).optimizer == "lars"
+    for number in range(40):
+        Image.new("RGB", (100, 100)).save(tmp_path / f"{number}.png")
+    photographs = recipe_for("dino", str(tmp_path))  # as published, but for what their number decides
+    assert (photographs.optimizer, photographs.lr, photographs.small_crops) == ("sgd", 0.03, 8)
+    assert (photographs.batch, photographs.prototypes) == (8, 4096)
+    assert recipe_for("dino", str(tmp_path), optimizer="lars", size=32).optimizer == "lars"
+    assert recipe_for("byol", str(tmp_path)).lr == recipe_for("simclr", str(tmp_path)).lr == 0.3
 
 
 def test_the_methods_are_listed_in_their_own_words(capsys):

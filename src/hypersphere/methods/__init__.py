@@ -1,7 +1,7 @@
 """Methods by name. A new one is a file here and a line below."""
 
 from hypersphere.methods.barlow import BarlowTwins
-from hypersphere.methods.base import Batch, Method, Spreading, Step
+from hypersphere.methods.base import Batch, Features, Method, Spreading, Step
 from hypersphere.methods.byol import BYOL
 from hypersphere.methods.deepcluster import DeepCluster
 from hypersphere.methods.dino import DINO
@@ -20,6 +20,7 @@ __all__ = [
     "BarlowTwins",
     "Batch",
     "DeepCluster",
+    "Features",
     "InfoMin",
     "Method",
     "MoCo",

@@ -1,7 +1,7 @@
 """The seam that every method shares with the training loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ class Step(NamedTuple):
     terms: dict[str, Tensor]  # for the log: detached, on the device
 
 
+Features = Callable[[], Iterable[Tensor]]  # N × D, piece by piece
+
+
 class Spreading(NamedTuple):
     """A loss of the projections of one view, N × D, that any method can have besides its own."""
 
@@ -32,7 +35,6 @@ class Method(nn.Module, ABC):
     encoder: nn.Module  # what evaluation gets
     spreading: tuple[Spreading, ...] = ()
     takes_small_crops = False  # whether a batch may have more than two views
-    clusters = False  # whether `start_epoch` needs the features of all images
     growing: tuple[str, ...] = ()  # buffers whose shape is that of the data, known from the first epoch on
 
     @abstractmethod
@@ -47,10 +49,18 @@ class Method(nn.Module, ABC):
             terms[spreading.name] = value.detach()
         return Step(loss, terms)
 
-    def after_step(self, progress: Tensor) -> None:
-        """Once after each update; `progress` runs from 0 to 1."""
+    def sides(self, views: Sequence[int]) -> set[int]:
+        """Pixels a side of all that the encoder sees, by those of the views."""
+        return set(views)
 
-    def start_epoch(self, features: Callable[[], Tensor] | None) -> None:
+    def before_step(self, progress: Tensor) -> None:
+        """Once before each update: what follows a schedule takes its value; `progress`, a 0-dim tensor on the device,
+        is the share of all updates that have been made."""
+
+    def after_step(self, progress: Tensor) -> None:
+        """Once after each update, with the `progress` from before it: moving averages."""
+
+    def start_epoch(self, features: Features | None) -> None:
         """Before each epoch; `features()` are the encoder's of all training images, for methods that cluster them."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:

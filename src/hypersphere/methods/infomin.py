@@ -1,5 +1,7 @@
 """InfoMin (Tian et al. 2020): MoCo v2 with views that share less, and a jigsaw of the image beside it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -26,13 +28,13 @@ class InfoMin(MoCo):
     jigsaw, 3 × 3 patches of the query's view go through the encoder one by one; their features, in random order,
     through a projector of their own.
 
-    The paper has no CIFAR: here MoCo's numbers, with the authors' temperature of 0.15. Published for ImageNet: lr 0.03
-    for a batch of 256, weight decay 0.0001, a queue of 65536, decay 0.999. Its policy (`policy` infomin): crops of 20 %
-    of the area or more, colour jitter of 0.8, 0.8, 0.8 and 0.2, blur of half the views, grey of a fifth: these are
-    here; RandAugment (2 operations of strength 10) is not. Different here: the patches are of the query's view, not
-    of a crop of their own without changes of colour, and fill their cells, without random offsets; features of patches
-    are not projected one by one before they are joined. Patches must be of a size that the encoder takes, which no ViT
-    does.
+    The paper has no CIFAR: here MoCo's numbers, with the authors' temperature of 0.15. Published for ImageNet, and as
+    here: lr 0.03 for a batch of 256, weight decay 0.0001, 200 epochs, a queue of 65536, decay 0.999, 2048 hidden units.
+    Its policy, on CIFAR too: crops of 20 % of the area or more, colour jitter of 0.8, 0.8, 0.8 and 0.2, blur of half
+    the views, RandAugment (2 operations, each done with probability ½, of strength 10 ± 0.5 out of 10), then grey of a
+    fifth. Different here: the patches are of the query's view, not of a crop of their own without changes of colour,
+    and fill their cells, without random offsets; features of patches are not projected one by one before they are
+    joined. Patches must be of a size that the encoder takes, which no ViT does.
     """
 
     name = "infomin"
@@ -54,6 +56,9 @@ class InfoMin(MoCo):
         self.jigsaw_projector = mlp(jigsaw**2 * features, hidden, projection, norm="none")
         self.jigsaw, self.seed = jigsaw, seed
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))  # so that each has other orders
+
+    def sides(self, views: Sequence[int]) -> set[int]:
+        return {*views, views[0] // self.jigsaw}
 
     def queries_of(self, batch: Batch) -> tuple[Tensor, ...]:
         """Of the jigsaw first: BatchNorm's running statistics then lean to whole images, which evaluation shows."""

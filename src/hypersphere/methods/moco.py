@@ -24,11 +24,12 @@ class MoCo(Method):
     epochs, temperature 0.1, a queue of 4096, keys by an average of decay 0.99; the first view is the query, the second
     the key.
 
-    Published for ImageNet: lr 0.03, weight decay 0.0001, batch 256, temperature 0.2, a queue of 65536, decay 0.999,
-    2048 hidden units. Shuffled BatchNorm, on one GPU: queries have the statistics of groups of 64 neighbours in the
-    batch, keys of groups that take every n-th image, so that few images meet in both. A batch that is no multiple of 64
-    is one group: then statistics tell a query and its key a little of each other, as without shuffling. Different here:
-    the projector of two layers is used for CIFAR too, and norms and biases have no weight decay.
+    Published for ImageNet, and as here: lr 0.03, weight decay 0.0001, batch 256, 200 epochs, temperature 0.2, a queue
+    of 65536, decay 0.999, 2048 hidden units, crops of 20 % of the area or more. Shuffled BatchNorm, on one GPU: queries
+    have the statistics of groups of 64 neighbours in the batch, keys of groups that take every n-th image, so that few
+    images meet in both. A batch that is no multiple of 64 is one group: then statistics tell a query and its key a
+    little of each other, as without shuffling. Different here: the projector of two layers is used for CIFAR too, and
+    norms and biases have no weight decay.
     """
 
     name = "moco"

@@ -15,6 +15,7 @@ from hypersphere.methods.prototypes import cosines, swapped
 from hypersphere.nn import each_view, follow, mlp, rising, target_of
 from hypersphere.nn.blocks import blocks_of, width_of
 from hypersphere.nn.norm import Norm
+from hypersphere.sphere import unit
 from hypersphere.sphere.unit import without_autocast
 
 
@@ -22,15 +23,17 @@ class OBoW(Method):
     """Each scale (block of the encoder) has a vocabulary, a queue of the teacher's features of earlier images. A place
     is shared out among the words by softmax(−distance² / δ), a bag takes of each word the largest share over all places
     (sec. 3.2); the student predicts it by softmax(cos(z, G(words)) / temperature), where a generator G makes weights of
-    the words as they are now (sec. 3.3). δ is a share of the mean squared distance to the nearest word.
+    the words, normalized, as they are now (sec. 3.3). δ is a share of the mean squared distance to the nearest word.
 
-    As published for ImageNet: 8192 words at each of the last two scales, of the teacher's view of 224 pixels; the
-    student sees two crops of 160 and five of 96 pixels; δ 1/15 of the mean distance (1/10 with one scale), inverse
-    temperature 8, learnt; τ 0.99 rising to 1; SGD with batch 256, learning rate 0.03, weight decay 1e-4, 200 epochs.
+    Published for ImageNet, and as here: 8192 words at each of the last two scales, δ 1/15 of the mean distance, κ = 8
+    (temperature 0.125), τ 0.99 rising to 1, MoCo v2's changes of colour, SGD with batch 256, learning rate 0.03, weight
+    decay 1e-4, 200 epochs with 10 of warm-up. On CIFAR, which its authors do not have: 2048 words, batch 512.
 
-    What differs: a projector stands between features and prediction; the temperature is fixed; the teacher sees the two
-    large views, augmented as the student's, and each is predicted from all other views; a new word is the mean of 3 × 3
-    features around a random place where the map is that large, else of all. Words begin as noise.
+    Different here: a projector stands between features and prediction, and its output is normalized, where the authors
+    take features as they are; the teacher sees the two large views, augmented as the student's, and each is predicted
+    from all other views, where theirs sees the middle of the image at 224 pixels and the student two crops of 160 (8 to
+    60 % of the area) and five of 96; places at a map's border count too; a new word is the mean of 3 × 3 features
+    around a random place where the map is that large, else of all; the learning rate falls to 0, not to a thousandth.
     """
 
     takes_small_crops = True
@@ -69,7 +72,7 @@ class OBoW(Method):
             assert isinstance(vocabulary, Vocabulary)
             words = vocabulary.words.clone()  # those of this update, for its backward pass too
             bags = [vocabulary.bag(of_view[scale]) for of_view in maps]
-            weights = generator(words)
+            weights = generator(unit(words))
             losses.append(swapped(bags, [cosines(each, weights) for each in z], self.temperature))
             vocabulary.add(maps[0][scale], self._chance(batch.sample))
         self.updates += 1

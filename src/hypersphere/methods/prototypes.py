@@ -19,27 +19,26 @@ def cosines(z: Tensor, directions: Tensor) -> Tensor:
 
 
 class Prototypes(nn.Linear):
-    """K directions that are learnt; of points, the cosines with each. They stay as they are until the first epoch is
-    over (`release`), while what they are compared with still changes quickly."""
+    """K directions that are learnt; of points, the cosines with each. They stay as they are in the first epoch of
+    several, while what they are compared with still changes quickly."""
 
     learning: Tensor
 
-    def __init__(self, dimensions: int, count: int) -> None:
+    def __init__(self, dimensions: int, count: int, epochs: int) -> None:
         super().__init__(dimensions, count, bias=False)
+        self.frozen = 1 / epochs if epochs > 1 else 0.0  # share of the run
         self.register_buffer("learning", torch.zeros((), dtype=torch.bool))
-        self._normalize()
+        self.normalize()
 
     def forward(self, z: Tensor) -> Tensor:
         return cosines(z, torch.where(self.learning, self.weight, self.weight.detach()))
 
-    @torch.no_grad()
-    def release(self, when: Tensor) -> None:
-        """After each update: unit length again, and learning from then on where `when`."""
-        self.learning.copy_(when)
-        self._normalize()
+    def before_step(self, progress: Tensor) -> None:
+        self.learning.copy_(progress >= self.frozen)
 
     @torch.no_grad()
-    def _normalize(self) -> None:
+    def normalize(self) -> None:
+        """After each update: unit length again."""
         self.weight.copy_(unit(self.weight))
 
 

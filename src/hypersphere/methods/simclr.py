@@ -9,6 +9,13 @@ from hypersphere.sphere import nt_xent
 
 
 class SimCLR(Method):
+    """Published for ImageNet: LARS with batch 4096, learning rate 0.3 for 256 images, weight decay 1e-6, temperature
+    0.1, 100 epochs with 10 of warm-up, a projector 2048 → 2048 → 128, colour jitter of 0.8, 0.8, 0.8 and 0.2 and blur
+    of half the views: as here. For CIFAR-10 its authors give lr 1.0, batch 512, temperature 0.5, 1000 epochs; here the
+    options of BYOL there, and its heads, so that the two differ by their losses alone. Different here: the projector
+    has no BatchNorm at its end, which their code has; statistics are those of each view, there of both together.
+    """
+
     def __init__(
         self,
         encoder: nn.Module,

@@ -18,9 +18,9 @@ def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
 class Supervised(Method):
     """The training of He et al. (2016) on CIFAR-10: SGD of lr 0.1 for a batch of 128, weight decay 0.0001, 164 epochs.
 
-    Published for ImageNet: lr 0.1 for a batch of 256, weight decay 0.0001, 90 epochs. Different here: two views of each
-    image, by the augmentations of the self-supervised methods; the learning rate falls by a cosine; norms and biases
-    have no weight decay. There is no projector: losses that spread projections see the encoder's output.
+    Published for ImageNet, and as here: lr 0.1 for a batch of 256, weight decay 0.0001, 90 epochs. Different here: two
+    views of each image, by the augmentations of the self-supervised methods; the learning rate falls by a cosine; norms
+    and biases have no weight decay. There is no projector: losses that spread projections see the encoder's output.
     """
 
     def __init__(self, encoder: nn.Module, features: int, classes: int = 2) -> None:

@@ -14,12 +14,15 @@ class SwAV(Method):
     """Codes q of the two large views are made by Sinkhorn–Knopp from their cosines with the prototypes, so that all
     prototypes are used equally; every other view z predicts them by softmax(zᵀC / temperature) (eq. 1 and 2).
 
-    As published for ImageNet: 3000 prototypes of 128 dimensions, hidden 2048, temperature 0.1, ε 0.05, three
-    iterations, two crops of 224 and six of 96 pixels, LARS with batch 4096 and learning rate 4.8 (0.3 for 256), weight
-    decay 1e-6, 800 epochs, prototypes frozen for the first; with small batches, a queue of 3840 from epoch 15 on.
+    Published for ImageNet, and as here: 3000 prototypes of 128 dimensions, hidden 2048, temperature 0.1, ε 0.05, three
+    iterations, two crops of 224 pixels (14 % of the area or more) and six of 96 (5 to 14 %), SimCLR's changes of
+    colour, LARS with batch 4096 and learning rate 4.8 (0.3 for 256), weight decay 1e-6, 800 epochs with 10 of warm-up,
+    prototypes frozen for the first. With batch 256 its authors have a queue of 3840 from epoch 15 on (`codes_queue`),
+    and no warm-up. On CIFAR, which they do not have: 512 prototypes, four small crops, lr 0.6, batch 1024, 300 epochs.
 
-    What differs: the queue, where there is one, is used from the start, when it holds random directions; the
-    prototypes' gradient has no part along them, which normalizing after the update would take away to first order.
+    Different here: the learning rate falls to 0, not to a thousandth; the queue, where there is one, is used from the
+    start, when it holds random directions; the prototypes' gradient has no part along them, which normalizing after the
+    update would take away to first order.
     """
 
     takes_small_crops = True
@@ -41,8 +44,8 @@ class SwAV(Method):
         super().__init__()
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
-        self.prototypes = Prototypes(projection, prototypes)
-        self.temperature, self.epsilon, self.frozen = temperature, epsilon, 1 / epochs if epochs > 1 else 0.0
+        self.prototypes = Prototypes(projection, prototypes, epochs)
+        self.temperature, self.epsilon = temperature, epsilon
         self.register_buffer("queue", unit(torch.randn(2, codes_queue, projection)))  # one for each large view
 
     def forward(self, batch: Batch) -> Step:
@@ -63,5 +66,8 @@ class SwAV(Method):
         new = torch.stack([unit(z.detach()) for z in projections])
         self.queue.copy_(torch.cat([new, self.queue], dim=1)[:, : self.queue.shape[1]])
 
+    def before_step(self, progress: Tensor) -> None:
+        self.prototypes.before_step(progress)
+
     def after_step(self, progress: Tensor) -> None:
-        self.prototypes.release(progress >= self.frozen)
+        self.prototypes.normalize()

@@ -4,6 +4,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from hypersphere.optim.decay import scheduled_decay
 from hypersphere.optim.lars import LARS
 from hypersphere.optim.schedules import scaled, warmup_cosine
 
@@ -13,13 +14,33 @@ Optimizer = Literal["lars", "sgd", "adamw"]
 
 
 def build_optimizer(
-    name: Optimizer, groups: list[dict[str, Any]], *, weight_decay: float, momentum: float, trust: float
+    name: Optimizer,
+    groups: list[dict[str, Any]],
+    *,
+    weight_decay: float,
+    momentum: float,
+    trust: float,
+    weight_decay_end: float | None = None,
+    peak: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """`groups` say by `decay` whether they are decayed (and, by LARS, adapted); the loop sets the learning rate."""
+    """`groups` say by `decay` whether they are decayed (and, by LARS, adapted), and by `fixed` whether their learning
+    rate is `peak` all the time. The loop sets that of the others, and the progress, which the decay follows to its end
+    where that is another."""
+    none, decay = {"weight_decay": 0.0}, {"weight_decay": weight_decay}
+    if weight_decay_end is not None:
+        decay = {**none, "schedule": (weight_decay, weight_decay_end)}  # type: ignore[dict-item]
     groups = [
-        {"params": g["params"], "weight_decay": weight_decay if g["decay"] else 0.0, "adapt": g["decay"]}
+        {"params": g["params"], "adapt": g["decay"], **(decay if g["decay"] else none)}
+        | ({"rate": peak} if g.get("fixed") else {})
         for g in groups
     ]
+    optimizer = _optimizer(name, groups, momentum, trust)
+    if weight_decay_end is not None:
+        optimizer.register_step_pre_hook(scheduled_decay)
+    return optimizer
+
+
+def _optimizer(name: Optimizer, groups: list[dict[str, Any]], momentum: float, trust: float) -> torch.optim.Optimizer:
     match name:
         case "lars":
             return LARS(groups, lr=0.0, momentum=momentum, trust=trust)

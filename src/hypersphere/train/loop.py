@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hypersphere.draws import permutation
 from hypersphere.errors import Collapsed, Diverged
-from hypersphere.methods import Batch, Method, Step
+from hypersphere.methods import Batch, Features, Method, Step
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
 from hypersphere.train.capture import Captured
@@ -138,8 +138,10 @@ class Trainer:
     def update(self, batches: Sequence[Batch], lr: float | Tensor, progress: float | Tensor) -> dict[str, Tensor]:
         """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
         self.optimizer.zero_grad(set_to_none=True)  # an attempt that failed may have left some
+        progress = torch.as_tensor(progress, device=self.device)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group.update(lr=group.get("rate", lr), progress=progress)
+        self.method.before_step(progress)
         terms: dict[str, Tensor] = {}
         for batch in batches:
             with self.autocast:
@@ -156,7 +158,7 @@ class Trainer:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.method.after_step(torch.as_tensor(progress, device=self.device))
+        self.method.after_step(progress)
         return terms
 
 
@@ -170,7 +172,7 @@ def train(
     monitors: Sequence[Monitor] = (),
     alarm: Alarm = lambda epoch, seen: None,
     progress: Progress | None = None,
-    features: Callable[[], Tensor] | None = None,
+    features: Features | None = None,
 ) -> None:
     """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
     method, start = trainer.method.train(), trainer.step

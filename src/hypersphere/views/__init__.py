@@ -2,7 +2,7 @@
 
 from hypersphere.views.dispatch import Views
 from hypersphere.views.recipes import (
-    INFOMIN,
+    POLICIES,
     RECIPES,
     Augmentation,
     Recipe,
@@ -12,7 +12,7 @@ from hypersphere.views.recipes import (
 )
 
 __all__ = [
-    "INFOMIN",
+    "POLICIES",
     "RECIPES",
     "Augmentation",
     "Recipe",

@@ -52,6 +52,8 @@ def fusible(pixels: Tensor, recipe: Recipe) -> bool:
     """Whether one kernel makes the views: of colour or grey images on a GPU that fit into a program's registers."""
     if not (kernels.usable(pixels) and pixels.is_contiguous() and pixels.shape[1] == len(recipe.mean) in (1, 3)):
         return False
+    if any(how.operations for how in recipe.augmentations):
+        return False
     from hypersphere.kernels.views import LARGEST_SOURCE, LARGEST_VIEW
 
     largest = max(recipe.size_of(how) for how in (recipe.probe, *recipe.augmentations))

@@ -124,7 +124,7 @@ def greyscale(images: Tensor, apply: Tensor) -> Tensor:
     return torch.where(apply[:, None, None, None], grey(images), images)
 
 
-def solarize(images: Tensor, apply: Tensor, threshold: float = 0.5) -> Tensor:
+def solarize(images: Tensor, apply: Tensor, threshold: float | Tensor = 0.5) -> Tensor:
     inverted = torch.where(images >= threshold, 1 - images, images)
     return torch.where(apply[:, None, None, None], inverted, images)
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hypersphere.draws import VIEWS, uniforms
+from hypersphere.draws import OPERATIONS, VIEWS, uniforms
 from hypersphere.views import ops
+from hypersphere.views.randaugment import NUMBERS, randaugment
 
 _TRIES = 10  # boxes drawn before the whole image is taken, as torchvision does
 BOX_DRAWS = 2 * _TRIES + 2
@@ -33,6 +34,7 @@ class Augmentation:
     blur: float = 0.0
     sigma: tuple[float, float] = (0.1, 2.0)
     solarize: float = 0.0
+    operations: int = 0  # of RandAugment
     size: int | None = None  # pixels a side; None: the recipe's
 
 
@@ -71,6 +73,7 @@ class Draw(NamedTuple):
     grey: Tensor
     sigma: Tensor  # 0: no blur
     solarize: Tensor
+    operations: Tensor  # B × operations × NUMBERS
 
 
 def draw(
@@ -89,6 +92,8 @@ def draw(
     strengths = (how.brightness, how.contrast, how.saturation)
     factors = [1 + s * (2 * r - 1) for s, r in zip(strengths, rest[2:5], strict=True)] + [how.hue * (2 * rest[5] - 1)]
     low, high = how.sigma
+    count = how.operations * NUMBERS
+    further = uniforms(count, sample, seed=seed, epoch=epoch, view=view, stream=OPERATIONS) if count else u[:, :0]
     return Draw(
         *box_of(box, how, *shape),
         flip=rest[0] < how.flip,
@@ -98,6 +103,7 @@ def draw(
         grey=rest[7] < how.grey,
         sigma=torch.where(rest[8] < how.blur, low + (high - low) * rest[9], 0),
         solarize=rest[10] < how.solarize,
+        operations=further.unflatten(1, (how.operations, NUMBERS)),
     )
 
 
@@ -133,10 +139,12 @@ def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
     """What follows the crop."""
     if how.jitter:
         x = ops.jitter(x, d.factors, d.order, d.jitter)
-    if how.grey:
+    if how.grey and not how.operations:
         x = ops.greyscale(x, d.grey)
     if how.blur:
         x = ops.blur(x, d.sigma, recipe.blur_kernel)
+    if how.operations:  # of colours: grey comes after them
+        x = ops.greyscale(randaugment(x, d.operations, recipe.mean), d.grey)
     if how.solarize:
         x = ops.solarize(x, d.solarize)
     return ops.normalize(x, recipe.mean, recipe.std)
@@ -154,20 +162,26 @@ def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
     return ops.normalize(ops.resize(x, recipe.size, recipe.size), recipe.mean, recipe.std)
 
 
-def with_small_crops(recipe: Recipe, count: int) -> Recipe:
-    """Multi-crop (Caron et al. 2020): further views, of small boxes and half the side. As published, they are of 5 to
-    14 % of the area and 96 of 224 pixels; here of half the least share that a large one has, up to 25 %."""
+def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[float, ...] = ()) -> Recipe:
+    """Multi-crop (Caron et al. 2020): further views, of small boxes and a share of the side. As published for ImageNet,
+    they are of 5 to 14 % of the area and 96 of 224 pixels (0.43); by default of half the least share that a large one
+    has, up to 25 %."""
     large = recipe.augmentations[0]
-    least = large.crop[0]
-    small = replace(large, crop=(least / 2, max(least, 0.25)), blur=min(large.blur, 0.5), size=recipe.size // 2)
+    low, high = area or (large.crop[0] / 2, max(large.crop[0], 0.25))
+    small = replace(large, crop=(low, high), blur=min(large.blur, 0.5), size=int(recipe.size * side))
     return replace(recipe, augmentations=recipe.augmentations + (small,) * count)
 
 
 _CIFAR = Augmentation()
 _PLAIN = Augmentation(jitter=0, grey=0)
 _BYOL = Augmentation(blur=1.0)
-# Of InfoMin (Tian et al. 2020), but for RandAugment.
-INFOMIN = Augmentation(crop=(0.2, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, grey=0.2, blur=0.5)
+_SIMCLR = Augmentation(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, blur=0.5)
+# Of both views, by the method that published them for ImageNet; InfoMin's (Tian et al. 2020) but for RandAugment.
+POLICIES = {
+    "moco": Augmentation(crop=(0.2, 1.0), saturation=0.4, blur=0.5),
+    "simclr": _SIMCLR,
+    "infomin": replace(_SIMCLR, crop=(0.2, 1.0)),
+}
 _DIGITS = Augmentation(crop=(0.5, 1.0), flip=0.0, brightness=0.2, contrast=0.2, saturation=0.0, hue=0.0, grey=0.0)
 
 

@@ -1,0 +1,131 @@
+"""RandAugment (Cubuk et al. 2020) as InfoMin has it: a few of fifteen operations, each done with probability ½ and
+near its full strength. Images are float in [0, 1], B × C × H × W; each has a level in [0, 1] and a sign.
+
+Each operation is torchvision's or PIL's on one image; the tests compare them. Different from InfoMin's: geometric ones
+are bilinear, there bilinear or bicubic at random; and images are not rounded to bytes after each operation.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hypersphere.views import ops
+
+NUMBERS = 5  # drawn for an operation: which, whether, two for its level, its sign
+DEVIATION = 0.05  # of the level, around 1
+
+
+def _bytes(images: Tensor) -> Tensor:
+    return (images * 255).round()
+
+
+def _each(values: Tensor) -> Tensor:
+    return values[:, None, None, None]
+
+
+def autocontrast(images: Tensor) -> Tensor:
+    """Each channel from 0 to 1; one of a single value stays."""
+    least, span = images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True)
+    span = span - least
+    return torch.where(span > 0, (images - least) / torch.where(span > 0, span, 1), images)
+
+
+def equalize(images: Tensor) -> Tensor:
+    """The 256 values of each channel, evenly spread: PIL's table, from the histogram."""
+    found = _bytes(images).long().flatten(2)
+    counts = torch.zeros(*found.shape[:2], 256, dtype=torch.long, device=images.device)
+    counts.scatter_add_(2, found, torch.ones_like(found))
+    last = found.amax(dim=2, keepdim=True)
+    step = (found.shape[2] - counts.gather(2, last)) // 255
+    before = counts.cumsum(dim=2) - counts
+    table = ((before + step // 2) // step.clamp(min=1)).clamp(max=255)
+    spread = torch.where(step > 0, table.gather(2, found), found)
+    return (spread / 255).view_as(images)
+
+
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """The highest bits of each byte alone."""
+    width = 2.0 ** (8 - _each(bits))
+    return (_bytes(images) / width).floor() * width / 255
+
+
+def solarize_add(images: Tensor, add: Tensor) -> Tensor:
+    """Dark values raised by so much of 255."""
+    return torch.where(images < 128 / 255, (images + _each(add) / 255).clamp(max=1), images)
+
+
+def sharpness(images: Tensor, factor: Tensor) -> Tensor:
+    """Blended with its smoothed self, but for the border."""
+    kernel = images.new_tensor([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
+    channels = images.shape[1]
+    smooth = images.clone()
+    smooth[:, :, 1:-1, 1:-1] = F.conv2d(images, kernel.expand(channels, 1, 3, 3), groups=channels)
+    return (_each(factor) * images + (1 - _each(factor)) * smooth).clamp(0, 1)
+
+
+def affine(images: Tensor, matrix: Tensor, fill: Tensor) -> Tensor:
+    """Pixel (x, y) is that at `matrix` · (x, y, 1), B × 2 × 3, counted in pixels from the top left corner; bilinear,
+    `fill` (a value for each channel) where there is none."""
+    height, width = images.shape[2:]
+    y, x = torch.meshgrid(
+        torch.arange(height, device=images.device) + 0.5, torch.arange(width, device=images.device) + 0.5, indexing="ij"
+    )
+    places = torch.stack([x, y, torch.ones_like(x)], dim=-1)
+    source = torch.einsum("hwk,bjk->bhwj", places, matrix)
+    grid = 2 * source / source.new_tensor([width, height]) - 1
+    inside = torch.ones_like(images[:, :1])
+    found = F.grid_sample(torch.cat([images, inside], dim=1), grid, align_corners=False)
+    pixels, share = found[:, :-1], found[:, -1:]
+    return pixels + (1 - share) * fill.view(1, -1, 1, 1)
+
+
+def _matrix(level: Tensor, **entries: Tensor) -> Tensor:
+    """The identity, with entries a, b, c (of x) and d, e, f (of y) of each image replaced."""
+    one, zero = torch.ones_like(level), torch.zeros_like(level)
+    a, b, c, d, e, f = ({"a": one, "b": zero, "c": zero, "d": zero, "e": one, "f": zero} | entries).values()
+    return torch.stack([a, b, c, d, e, f], dim=1).view(-1, 2, 3)
+
+
+def rotation(degrees: Tensor, height: int, width: int) -> Tensor:
+    """Counter-clockwise around the middle."""
+    cos, sin = torch.cos(degrees.deg2rad()), torch.sin(degrees.deg2rad())
+    x, y = width / 2, height / 2
+    return _matrix(degrees, a=cos, b=-sin, c=x - cos * x + sin * y, d=sin, e=cos, f=y - sin * x - cos * y)
+
+
+# images, level, level with its sign, fill → images; strengths as published
+Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+OPERATIONS: dict[str, Operation] = {
+    "autocontrast": lambda x, level, signed, fill: autocontrast(x),
+    "equalize": lambda x, level, signed, fill: equalize(x),
+    "invert": lambda x, level, signed, fill: 1 - x,
+    "rotate": lambda x, level, signed, fill: affine(x, rotation(30 * signed, *x.shape[2:]), fill),
+    "posterize": lambda x, level, signed, fill: posterize(x, (4 * level).floor()),
+    "solarize": lambda x, level, signed, fill: ops.solarize(x, level >= 0, _each((256 * level).floor() / 255)),
+    "solarize_add": lambda x, level, signed, fill: solarize_add(x, (110 * level).floor()),
+    "colour": lambda x, level, signed, fill: ops.saturation(x, 0.1 + 1.8 * level),
+    "contrast": lambda x, level, signed, fill: ops.contrast(x, 0.1 + 1.8 * level),
+    "brightness": lambda x, level, signed, fill: ops.brightness(x, 0.1 + 1.8 * level),
+    "sharpness": lambda x, level, signed, fill: sharpness(x, 0.1 + 1.8 * level),
+    "shear_x": lambda x, level, signed, fill: affine(x, _matrix(level, b=0.3 * signed), fill),
+    "shear_y": lambda x, level, signed, fill: affine(x, _matrix(level, d=0.3 * signed), fill),
+    "translate_x": lambda x, level, signed, fill: affine(x, _matrix(level, c=0.45 * signed * x.shape[3]), fill),
+    "translate_y": lambda x, level, signed, fill: affine(x, _matrix(level, f=0.45 * signed * x.shape[2]), fill),
+}
+
+
+def randaugment(images: Tensor, u: Tensor, mean: tuple[float, ...]) -> Tensor:
+    """One operation after the other, by B × operations × NUMBERS uniform numbers; `mean` fills what is uncovered."""
+    which = torch.where(u[:, :, 1] < 0.5, (u[:, :, 0] * len(OPERATIONS)).long(), -1)
+    normal = (-2 * torch.log1p(-u[:, :, 2])).sqrt() * torch.cos(2 * torch.pi * u[:, :, 3])
+    level = (1 + DEVIATION * normal).clamp(0, 1)
+    signed = torch.where(u[:, :, 4] < 0.5, -level, level)
+    images, fill = images.clone(), images.new_tensor(mean)
+    for turn, of_turn in enumerate(which.T.cpu()):  # waiting for the device once
+        for number, operation in enumerate(OPERATIONS.values()):
+            chosen = torch.nonzero(of_turn == number)[:, 0].to(images.device)
+            if len(chosen):
+                images[chosen] = operation(images[chosen], level[chosen, turn], signed[chosen, turn], fill)
+    return images
