@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hypersphere.commands.grids import reproduce
+from hypersphere.commands.grids import reproduce, sweep
 from hypersphere.commands.learn import demo, pretrain
 from hypersphere.commands.lists import data, methods
 from hypersphere.commands.measure import diagnose, evaluate, report
@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "data": (data, "[NAME]   list the data sets, or fetch one"),
     "bench": (bench, "         how fast this machine does it"),
     "reproduce": (reproduce, "[NAME]   the paper's tables and figures: what is known, what is missing; run it"),
+    "sweep": (sweep, "METHOD   runs with all combinations of some options, on all GPUs or a cluster, compared"),
     "report": (report, "RUN …    one page of some runs: curves, energies, densities, neighbours, a map, configs"),
     "embed": (embed, "RUN …    the vector of every image below a folder, into a file"),
     "neighbours": (neighbours, "FILE …   the images of such a file that are most like others"),

@@ -39,7 +39,7 @@ def pretrain(words: list[str]) -> None:
     if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
         method += "-mhe"
     if resume is None:
-        default = _recipe(method or "byol", data or "cifar10", peek(words, "--labels"))
+        default = recipe_of(method or "byol", data or "cifar10", peek(words, "--labels"))
     else:
         from hypersphere.run import agreeing, go_on, load_config, with_preset
 
@@ -61,7 +61,7 @@ def pretrain(words: list[str]) -> None:
     print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
 
 
-def _recipe(method: str, data: str, labels: str | None) -> Config:
+def recipe_of(method: str, data: str, labels: str | None) -> Config:
     if not is_folder(data):
         return recipe(method, data)
     from hypersphere.sets import recipe_for
