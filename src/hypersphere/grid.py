@@ -141,9 +141,9 @@ def _row(group: Sequence[Point], results: Sequence[Result]) -> Row:
 
 def _numbers(result: Result) -> dict[str, float]:
     """Of the last epoch: accuracies and uniformity; without labels, what was measured during training."""
-    found = {f"{probe}, %": values["top1"] for probe, values in result.evaluation.items() if "top1" in values}
-    if "sphere" in result.evaluation:
-        return {**found, "uniformity": result.evaluation["sphere"]["uniformity"]}
+    if result.evaluation:
+        found = {f"{probe}, %": values["top1"] for probe, values in result.evaluation.items() if "top1" in values}
+        return found | {"uniformity": result.evaluation["sphere"]["uniformity"]}
     last = result.history[-1] if result.history else {}
     watched = {"uniformity_of_features": "uniformity", "effective_rank": "effective rank"}
     return {shown: last[name] for name, shown in watched.items() if name in last}

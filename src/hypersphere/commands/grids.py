@@ -63,7 +63,10 @@ def sweep(words: list[str]) -> None:
     points, found = _points(method, words, over), results_in(options.out)
     jobs = missing(points, found, options.probes)
     begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
-    print(f"{len(points)} runs: {len(points) - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start")
+    print(
+        f"{len(points)} runs: {len(points) - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start",
+        flush=True,
+    )
     if options.dry_run:
         print(*jobs, sep="\n" if jobs else "")
         return
@@ -132,7 +135,8 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
 
     made = rows(points, found)
     names = list(dict.fromkeys(name for row in made for name in row.numbers))
-    table = Table(*made[0].values, "runs", title="means of the last epoch, ± the 95 % interval over seeds")
+    seeds = any("seed" in point.values for point in points)
+    table = Table(*made[0].values, "runs", title="last epoch" + ", ± the 95 % interval over seeds" * seeds)
     for name in names:
         table.add_column(name, justify="right")
     for row in made:

@@ -28,18 +28,31 @@ def fan_out(
     """Do all of them; `after` each that succeeds. Returns why those failed that did, by title."""
     if not works:
         return {}
-    with _pool(how, device) as pool, _terminable(), live_lines(show=how.workers != 0) as show:
+    here = how.workers == 0
+    with _pool(how, device) as pool, _stop_requests(at_once=here) as caught, live_lines(show=not here) as show:
         state = _State(works, folder, pool, how.retries, after)
         try:
             while state.going:
                 state.go()
                 show(state.lines())
-        except BaseException as stop:
+                if caught:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
             pool.stop(state.running)
-            if isinstance(stop, KeyboardInterrupt):
-                stop.args = (f"stopped: {state.done} of {len(works)} runs are done; the same command goes on",)
+            told = f"stopped: {state.done} of {len(works)} runs are done; the same command goes on"
+            raise Stopped(told, caught[0] if caught else signal.SIGINT) from None
+        except BaseException:
+            pool.stop(state.running)
             raise
     return state.failed
+
+
+class Stopped(KeyboardInterrupt):
+    """All runs, by Ctrl-C or SIGTERM."""
+
+    def __init__(self, message: str, signum: int) -> None:
+        super().__init__(message)
+        self.signum = signum
 
 
 class _State:
@@ -145,19 +158,21 @@ def _pool(how: FanOut, device: str) -> Iterator[Pool]:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM does as Ctrl-C."""
+def _stop_requests(at_once: bool) -> Iterator[list[int]]:
+    """Notes SIGINT and SIGTERM, so that no process is missed that is being started; a second one acts at once."""
+    caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield caught
         return
 
-    def stop(signum: int, frame: Any) -> None:
-        request = KeyboardInterrupt()
-        request.signum = signum  # type: ignore[attr-defined]
-        raise request
+    def request(signum: int, frame: Any) -> None:
+        caught.append(signum)
+        if at_once or len(caught) > 1:
+            raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {s: signal.signal(s, request) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield caught
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for s, handler in before.items():
+            signal.signal(s, handler)
