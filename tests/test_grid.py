@@ -50,7 +50,7 @@ def processes_of(parent):
 
 def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(undisturbed, tmp_path, capsys):
     out = tmp_path / "sweep"
-    command = [sys.executable, "-m", "hypersphere", *SWEEP, "--workers", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "hypersphere", *SWEEP, "--workers", "1", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait_for(condition):
@@ -117,7 +117,11 @@ def test_a_result_says_all_of_its_run(undisturbed):
 
 def test_one_that_fails_is_told_when_the_others_are_done(tmp_path, capsys):
     words = ["sweep", "byol", "--data", "digits", *[w for w in WORDS if "batch" not in w], "--epochs=1"]
-    words += ["--over", "batch=4096,256", "--probes", "knn", "--workers", "0", "--out", str(tmp_path)]
+    words += ["--over", "batch=4096,256"]
+    (right,) = [point for point in points(*words[1:]) if point.config.batch == 256]
+    words += ["--probes", "knn", "--workers", "0", "--out", str(tmp_path)]
+    (tmp_path / right.name).mkdir()
+    (tmp_path / right.name / ".lock").touch()  # as a run leaves it that is killed at its very start
     assert main(words) == 1
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1].startswith("hypersphere: 1 of 2 runs failed, such as batch 4096 (")
