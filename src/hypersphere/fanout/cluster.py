@@ -27,7 +27,7 @@ def connected(address: str) -> Iterator[Any]:
         ray.init(address or None, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"no Ray cluster answers at {address or 'this machine'} ({reason})") from None
+        raise UserError(f"could not join the Ray cluster of `ray` {address or 'this machine'}: {reason}") from None
     try:
         yield ray
     finally:
