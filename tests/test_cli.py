@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hypersphere.cli import main
-from hypersphere.commands import PretrainOptions
+from hypersphere.commands.learn import PretrainOptions
 from hypersphere.options import take_word
 from hypersphere.probes import EVERY_PROBE
 from hypersphere.train import load_checkpoint, read_metrics

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from hypersphere import reproduce
 from hypersphere.cli import main
 from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
+from hypersphere.fanout import FanOut
+from hypersphere.jobs import Job, run_job, run_jobs
 from hypersphere.methods import METHODS
 from hypersphere.paper import claims, cost
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
@@ -21,26 +24,29 @@ from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.tuning import TRIALS
+from hypersphere.probes import PROBES
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
 from hypersphere.results import Result, read_results
+from hypersphere.run import Run
 
 SMALL = {"hidden": 32, "projection": 8, "batch": 256, "epochs": 2, "knn_every": 0, "device": "cpu"}
 PLAIN, SPREAD = (Cell(f"mini-{method}", method, "digits", SMALL) for method in ("byol", "byol-uni"))
 ROWS = (Row(("BYOL",), PLAIN, {"top-1": 90.0, "k-NN": 80.0}), Row(("BYOL + Uni",), SPREAD, {"top-1": 91.0}))
 MINI = Table("tab:mini", "Digits", ("method",), (*ROWS, Row(("others",), None, {"top-1": 99.0})))
+HERE = FanOut(workers=0)  # in this process
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """The paper's probe takes long: here it is the one on stored features."""
-    evaluate = reproduce.Run.evaluate
+    evaluate = Run.evaluate
 
     def shorter(run, probes, **options):
         found = evaluate(run, ("knn", "linear-cached"), **options)
         return {**found, "linear": found["linear-cached"]}
 
-    monkeypatch.setattr(reproduce.Run, "evaluate", shorter)
+    monkeypatch.setattr(Run, "evaluate", shorter)
 
 
 def result(cell, seed, top1, epochs=300, **changes):
@@ -56,10 +62,12 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
         return list(reproduce.missing(MINI, Evidence(read_results(results)), seeds=2))
 
     jobs = left()
-    assert [(job.cell.name, job.config.seed) for job in jobs] == [
+    assert [(job.cell, job.config.seed) for job in jobs] == [
         ("mini-byol", 0), ("mini-byol-uni", 0), ("mini-byol", 1), ("mini-byol-uni", 1)
     ]  # fmt: skip
-    reproduce.run_jobs(jobs[:1], results, runs, page, progress=False)
+    write_page = partial(reproduce.write_page, results, page)
+    run = partial(run_jobs, results=results, runs=runs, how=HERE, after=write_page, progress=False)
+    run(jobs[:1])
     assert len(left()) == 3
 
     from hypersphere.train import loop
@@ -67,11 +75,11 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
     write = loop._write
     monkeypatch.setattr(loop, "_write", lambda *a: (write(*a), signal.raise_signal(signal.SIGINT))[0])
     with pytest.raises(KeyboardInterrupt):
-        reproduce.run_jobs(left(), results, runs, page, progress=False)
+        run(left())
     monkeypatch.setattr(loop, "_write", write)
     assert len(left()) == 3
-    unbroken = reproduce.run_job(left()[0], tmp_path / "elsewhere", progress=False)
-    reproduce.run_jobs(left(), results, runs, page, progress=False)
+    unbroken = run_job(left()[0], tmp_path / "elsewhere", progress=False)
+    run(left())
     assert left() == []
     evidence = Evidence(read_results(results))
     assert evidence.of(SPREAD)[0].evaluation == unbroken.evaluation
@@ -99,7 +107,8 @@ def test_a_figure_is_trained_for_and_drawn(tmp_path, quick):
         "fig:lacks": Figure("fig:lacks", "", "curve", (("BYOL", PLAIN),)),
     }
     jobs = list(reproduce.missing(figures["fig:mini"], Evidence([]), seeds=1))
-    reproduce.run_jobs(jobs, tmp_path, tmp_path / "runs", tmp_path / "RESULTS.md", progress=False)
+    run_jobs(jobs, tmp_path, tmp_path / "runs", HERE, progress=False)
+    reproduce.write_page(tmp_path, tmp_path / "RESULTS.md")
     evidence = Evidence(read_results(tmp_path))
     assert sum(evidence.of(before)[0].angles) == sum(evidence.of(after)[0].angles) == 360  # test images
     assert [line["epoch"] for line in evidence.of(after)[0].history] == [1, 2]
@@ -140,7 +149,7 @@ def test_every_kind_of_figure_draws_what_results_hold(tmp_path):
 
 def test_a_run_that_diverges_is_a_result(tmp_path, quick):
     cell = Cell("wild", "byol", "digits", {**SMALL, "optimizer": "sgd", "lr": 1e30, "norm": "none"})
-    found = reproduce.run_job(reproduce.Job(cell, cell.config(0)), tmp_path, progress=False)
+    found = run_job(Job("wild", "wild", cell.config(0), PROBES), tmp_path, progress=False)
     assert found.diverged is not None
     assert found.diverged.startswith("the loss is")
     found.write(tmp_path / "results")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hypersphere.diagnosis import Diagnosis, diagnose
+    from hypersphere.grid import sweep
     from hypersphere.loading import load
     from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
     from hypersphere.run import Run, load_run, pretrain
@@ -46,6 +47,7 @@ __all__ = [
     "nt_xent",
     "pretrain",
     "sigreg",
+    "sweep",
     "uniformity",
     "variance_covariance",
 ]
@@ -53,7 +55,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
-    for part in ("sphere", "regularize", "run", "diagnosis", "loading") if name in __all__ else ():
+    for part in ("sphere", "regularize", "run", "diagnosis", "loading", "grid") if name in __all__ else ():
         module = import_module(f"hypersphere.{part}")
         if hasattr(module, name):
             globals()[name] = getattr(module, name)

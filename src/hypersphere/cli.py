@@ -1,4 +1,4 @@
-"""hypersphere pretrain | evaluate | demo | data: where it starts, and how it ends."""
+"""hypersphere pretrain | evaluate | sweep | …: where it starts, and how it ends."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from hypersphere.errors import UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; a user's mistake is one line on standard error and status 2."""
+    """Run a command; a user's mistake is one line on standard error and status 2 (1: runs failed)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with contextlib.suppress(AttributeError):  # where a terminal has no ±, it gets a question mark
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UserError as error:
         print(f"hypersphere: {_with_dashes(str(error))}", file=sys.stderr)
-        return 2
+        return getattr(error, "status", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -19,6 +19,12 @@ class Collapsed(UserError):
     """A run whose features are all but one point, and that was to stop then."""
 
 
+class RunsFailed(UserError):
+    """Some of many runs, when the others are done."""
+
+    status = 1  # of the command; that of another mistake is 2
+
+
 def similar(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), n=1)
     return f": did you mean {close[0]!r}?" if close else ""

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -67,15 +68,19 @@ def next_free_folder(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def own(folder: Path) -> Iterator[None]:
-    """Keep other processes out of the folder. However this one ends, the kernel lets go."""
+def own(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Keep other processes out of the folder. However this one ends, the kernel lets go. `patience`: seconds to wait
+    until another does."""
     file = folder / ".lock"
     try:
         handle = open(file, "a")  # noqa: SIM115
     except OSError as error:
         raise UserError(f"could not write {file}: {error.strerror}") from None
     with handle:
-        if not locked(handle):
+        end = time.monotonic() + patience
+        while not (ours := locked(handle)) and time.monotonic() < end:
+            time.sleep(0.1)
+        if not ours:
             raise UserError(f"{folder} is in use by another process: let it end, or stop it first")
         yield
 

@@ -71,6 +71,12 @@ def peek(words: Sequence[str], option: str) -> str | None:
     return value
 
 
+def value_optional(words: list[str], option: str) -> list[str]:
+    """The words, where an option that stands without a value is given an empty one."""
+    following = itertools.pairwise([*words, "--"])
+    return [f"{word}=" if word == option and after.startswith("--") else word for word, after in following]
+
+
 def parse(kind: Any, words: list[str], prog: str, about: str, default: Any) -> Any:
     """Options by tyro; its boxed message of a mistake becomes one line."""
     captured = io.StringIO()

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
@@ -12,6 +12,12 @@ PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
 def tell(message: str) -> None:
     """One line, on standard error."""
     print(f"hypersphere: {message}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
 class Progress:
@@ -72,3 +78,19 @@ def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]
                     bars.update(task, note=note)
 
         yield Bar()
+
+
+@contextlib.contextmanager
+def live_lines(show: bool = True) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Lines that change in place, on a terminal or in a notebook; elsewhere nothing. On standard error."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not show or not (console.is_terminal or console.is_jupyter):
+        yield lambda lines: None
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console, transient=True, refresh_per_second=4) as live:
+        yield lambda lines: live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))

@@ -10,6 +10,11 @@ from hypersphere.errors import UserError
 from hypersphere.files import write_json
 
 
+def name_of(cell: str, config: Config, hash: str | None = None) -> str:
+    """Of one run of a cell: its folder, and its file in results/. `hash`: what the config's was then."""
+    return f"{cell}-{config.epochs}-seed{config.seed}-{hash or config.hash}"
+
+
 @dataclass(frozen=True)
 class Result:
     """What one run of a cell gave. A run that diverged is a result too: it says so, and has no evaluation."""
@@ -26,7 +31,7 @@ class Result:
 
     @property
     def file(self) -> str:
-        return f"{self.cell}-{self.config.epochs}-seed{self.config.seed}-{self.hash}.json"
+        return f"{name_of(self.cell, self.config, self.hash)}.json"
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)

@@ -272,7 +272,7 @@ def test_a_page_that_cannot_be_written_leaves_the_one_before(copy, tmp_path, cap
 
 
 def test_words_among_options():
-    from hypersphere.commands import ReportOptions
+    from hypersphere.commands.measure import ReportOptions
 
     words = ["a", "--out", "x.html", "b", "--device=cpu", "c"]
     assert take_words(words, ReportOptions) == ["a", "b", "c"]

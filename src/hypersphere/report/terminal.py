@@ -11,13 +11,8 @@ from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
+from hypersphere.progress import duration
 from hypersphere.report.markdown import shown
-
-
-def duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
 def _rate(device: str) -> float:

@@ -1,0 +1,202 @@
+"""Commands that make many runs."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_origin
+
+import tyro
+
+from hypersphere.commands.learn import recipe_of
+from hypersphere.config import PRESETS, Config
+from hypersphere.errors import UserError, similar
+from hypersphere.fanout import FanOut
+from hypersphere.options import parse, peek, take_word, value_optional
+from hypersphere.probes import TRANSFER_PROBES, Probe
+
+if TYPE_CHECKING:
+    from hypersphere.grid import Point
+    from hypersphere.results import Result
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepOptions(FanOut, Config):
+    # Fields of the grid with their values, such as lr=0.1,0.2 seed=0,1 (or method=byol,simclr): all combinations are
+    # run. Several names in one value are joined by +: energy_layers=projector,projector+predictor. The processes that
+    # decode the images of each run are set here too: workers=4.
+    over: tuple[str, ...] = ()
+    # What to measure at the end of each run.
+    probes: tuple[Probe, ...] = TRANSFER_PROBES
+    # Folder of the runs, of their logs, and of the results, one file each.
+    out: Path = Path("runs/sweep")
+    # Say what would run.
+    dry_run: bool = False
+    # METHOD says it.
+    method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
+
+    @staticmethod
+    def of(config: Config) -> "SweepOptions":
+        return SweepOptions(**{**vars(config), "out": SweepOptions.out, "workers": None})
+
+    def config(self, workers: int | None) -> Config:
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Config)}
+        return Config(**{**given, "out": None, "workers": workers})
+
+
+def sweep(words: list[str]) -> None:
+    words = value_optional(words, "--ray")
+    method = take_word(words, SweepOptions, "METHOD")
+    plain = recipe_of(method or "byol", peek(words, "--data") or "cifar10", peek(words, "--labels"))
+    about = (
+        "Run a method with all combinations of some options, and compare the results. Said again, it repeats nothing\n"
+        f"that is finished. The other options are those of pretrain, by default of {plain.title} on {plain.data}."
+    )
+    prog = "hypersphere sweep METHOD --over FIELD=VALUE,…"
+    options = parse(SweepOptions, words, prog, about, SweepOptions.of(plain))
+    if method is None:
+        raise UserError(f"say which method to train: hypersphere sweep METHOD … ({', '.join(PRESETS)})")
+    over = _fields(options.over, words)
+    from hypersphere.grid import missing, results_in, run_points
+    from hypersphere.jobs import check_failed
+
+    points, found = _points(method, words, over), results_in(options.out)
+    jobs = missing(points, found, options.probes)
+    begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
+    print(
+        f"{len(points)} runs: {len(points) - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start",
+        flush=True,
+    )
+    if options.dry_run:
+        print(*jobs, sep="\n" if jobs else "")
+        return
+    failed = run_points(points, options.out, options.probes, options)
+    _print_sweep(points, results_in(options.out))
+    print(f"results in {options.out / 'results'}")
+    check_failed(failed, len(jobs))
+
+
+def _fields(over: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
+    """lr=0.1,0.2 → {"lr": ["0.1", "0.2"]}"""
+    names, found = [field.name for field in dataclasses.fields(Config)], {}
+    if not over:
+        raise UserError("say what to vary: `over` FIELD=VALUE,VALUE …, such as lr=0.1,0.2 seed=0,1")
+    for word in over:
+        field, _, values = word.partition("=")
+        name, option = field.replace("-", "_"), f"--{field.replace('_', '-')}"
+        if not all(values.split(",")):
+            raise UserError(f"`over` wants FIELD=VALUE,VALUE …, not {word!r}")
+        if name not in names:
+            raise UserError(f"unknown option {field!r}{similar(name, names)}")
+        said = {word.partition("=")[0].replace("_", "-") for word in words} if name != "workers" else set()
+        if name in found or {option, f"--no-{option[2:]}"} & said:
+            raise UserError(f"`over` {name} is said twice: once with all of its values is enough")
+        found[name] = values.split(",")
+    return found
+
+
+def _points(method: str, words: list[str], over: Mapping[str, list[str]]) -> "list[Point]":
+    """Each as pretrain would understand it."""
+    from hypersphere.grid import Point, product
+
+    known, points = functools.cache(recipe_of), []
+    for values in product(over):
+        data, labels = values.get("data", peek(words, "--data")), values.get("labels", peek(words, "--labels"))
+        default = known(values.get("method", method), data or "cifar10", labels)
+        said = [part for name, value in values.items() for part in _said(name, value)]
+        options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
+        config = options.config(options.workers if "workers" in values else None).replace(data=default.data)
+        points.append(Point({name: _value(config, name, values[name]) for name in values}, config))
+    return points
+
+
+def _said(name: str, value: str) -> list[str]:
+    """A field's value, as words of the command line."""
+    kinds = {field.name: field.type for field in dataclasses.fields(Config)}
+    option = name.replace("_", "-")
+    if name == "method":
+        return []
+    if kinds[name] is bool:
+        if value.lower() not in ("true", "false"):
+            raise UserError(f"`{name}` must be true or false, not {value}")
+        return [f"--{option}" if value.lower() == "true" else f"--no-{option}"]
+    return [f"--{option}", *value.split("+")] if get_origin(kinds[name]) is tuple else [f"--{option}={value}"]
+
+
+def _value(config: Config, name: str, said: str) -> Any:
+    return said if name in ("method", "data") else getattr(config, name)
+
+
+def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from hypersphere.grid import rows
+
+    made = rows(points, found)
+    names = list(dict.fromkeys(name for row in made for name in row.numbers))
+    seeds = any("seed" in point.values for point in points)
+    table = Table(*made[0].values, "runs", title="last epoch" + ", ± the 95 % interval over seeds" * seeds)
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in made:
+        numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
+        table.add_row(*map(str, row.values.values()), row.runs, *numbers)
+    Console().print(table)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceOptions(FanOut):
+    # Runs of each cell, with seeds 0, 1, …
+    seeds: int = 3
+    # Cells, by the names that the list shows (none: all of the table).
+    cells: tuple[str, ...] = ()
+    # Another length: a protocol kept apart from the published one (None: the published one).
+    epochs: int | None = None
+    # The hyperparameters that were tuned on validation images, instead of the paper's.
+    tuned: bool = False
+    # Say what would run, and how long it would take.
+    dry_run: bool = False
+    # auto: the GPU if there is one.
+    device: str = "auto"
+    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    root: Path | None = None
+    # Folder of the results.
+    results: Path = Path("results")
+    # Folder of the runs, from which an interrupted one goes on.
+    runs: Path = Path("runs/paper")
+    # The page of all results, written anew after each run.
+    page: Path = Path("RESULTS.md")
+
+
+def reproduce(words: list[str]) -> None:
+    words = value_optional(words, "--ray")
+    name = take_word(words, ReproduceOptions, "NAME")
+    about = "List the paper's tables and figures with the state of each cell; with NAME, run what that one lacks."
+    options = parse(ReproduceOptions, words, "hypersphere reproduce [NAME]", about, ReproduceOptions())
+    if options.seeds < 1 or (options.epochs is not None and options.epochs < 1):
+        raise UserError("`seeds` and `epochs` must be at least 1")
+    from hypersphere.jobs import check_failed, run_jobs
+    from hypersphere.paper.cells import TUNED, Protocol
+    from hypersphere.paper.state import Evidence
+    from hypersphere.report.terminal import list_jobs, list_tables
+    from hypersphere.reproduce import missing, named, write_page
+    from hypersphere.results import read_results
+
+    if options.tuned and not TUNED:
+        raise UserError("nothing has been tuned yet: leave `tuned` out")
+    evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)
+    if name is None:
+        list_tables(evidence, options.seeds, protocol, options.device)
+        return
+    wanted = named(name)
+    jobs = list(missing(wanted, evidence, options.seeds, options.cells, protocol))
+    if options.dry_run:
+        list_jobs(jobs, options.device)
+        return
+    where = {"device": options.device, "root": options.root}
+    page = functools.partial(write_page, options.results, options.page)
+    failed = run_jobs(jobs, options.results, options.runs, options, after=page, **where)
+    page()
+    print(f"{len(jobs) - len(failed)} runs: results in {options.results}, all of them in {options.page}")
+    check_failed(failed, len(jobs))

@@ -1,0 +1,88 @@
+"""Commands that learn encoders."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from hypersphere.config import PRESETS, Config, is_folder, recipe
+from hypersphere.errors import UserError
+from hypersphere.options import parse, peek, take_word
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainOptions(Config):
+    # Go on with the interrupted run in this folder; other options must agree with those it was started with.
+    resume: Path | None = None
+    # Regularize the energy of the weights: the same as METHOD-mhe.
+    regularize: Literal["mhe"] | None = None
+    # METHOD says it.
+    method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
+
+    @staticmethod
+    def of(config: Config, resume: str | None) -> "PretrainOptions":
+        return PretrainOptions(**vars(config), resume=None if resume is None else Path(resume))
+
+    @property
+    def config(self) -> Config:
+        return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
+
+
+def pretrain(words: list[str]) -> None:
+    if any(word.partition("=")[0] == "--method" for word in words):
+        raise UserError("the method is said without --method: hypersphere pretrain METHOD …")
+    method = take_word(words, PretrainOptions, "METHOD")
+    data, resume = peek(words, "--data"), peek(words, "--resume")
+    if method is None and resume is None and not {"-h", "--help"} & set(words):
+        raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
+    if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
+        method += "-mhe"
+    if resume is None:
+        default = recipe_of(method or "byol", data or "cifar10", peek(words, "--labels"))
+    else:
+        from hypersphere.run import agreeing, go_on, load_config, with_preset
+
+        saved = load_config(resume)
+        default = with_preset(saved, method)
+    about = (
+        f"Learn an encoder from unlabelled images. METHOD: {', '.join(PRESETS)}.\n\n"
+        f"The defaults depend on METHOD and --data: these are of {default.title} on {default.data}."
+    )
+    options = PretrainOptions.of(default, resume)
+    config = parse(PretrainOptions, words, "hypersphere pretrain METHOD", about, options).config
+    if resume is None:
+        from hypersphere.run import start
+
+        run = start(config.replace(data=default.data))  # of a folder, its whole path
+    else:
+        run = go_on(Path(resume), agreeing(saved, config, resume))
+    print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
+    print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
+
+
+def recipe_of(method: str, data: str, labels: str | None) -> Config:
+    if not is_folder(data):
+        return recipe(method, data)
+    from hypersphere.sets import recipe_for
+
+    return recipe_for(method, data, labels=labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoOptions:
+    # Where to write.
+    out: Path = Path("runs/demo")
+    # Seed of all three runs.
+    seed: int = 0
+    # Passes over the digits (None: the recipe's).
+    epochs: int | None = None
+
+
+def demo(words: list[str]) -> None:
+    take_word(words, DemoOptions)
+    about = "Pretrain BYOL, BYOL + Uni and BYOL-MHE on embedded digits and compare them."
+    options = parse(DemoOptions, words, "hypersphere demo", about, DemoOptions())
+    from hypersphere.demo import demo as run_demo
+
+    run_demo(**vars(options))

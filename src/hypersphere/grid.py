@@ -1,0 +1,149 @@
+"""A grid of runs over any fields of a config: what it lacks is run, what it has is compared."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypersphere.config import Config
+from hypersphere.errors import UserError
+from hypersphere.fanout import FanOut
+from hypersphere.jobs import Job, check_failed, run_jobs
+from hypersphere.paper.state import Estimate, estimate
+from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
+from hypersphere.results import Result, name_of, read_results
+from hypersphere.sets import recipe_for
+
+OUT = Path("runs/sweep")
+_UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
+
+
+class Point(NamedTuple):
+    """Of the grid: the values that are its own, and the config that they make."""
+
+    values: dict[str, Any]
+    config: Config
+
+    @property
+    def title(self) -> str:
+        return ", ".join(f"{name} {_shown(value)}" for name, value in self.values.items()) or self.config.title
+
+    @property
+    def cell(self) -> str:
+        """What tells its results from others, beside the hash: the data, and swept fields that are not hashed."""
+        data = re.sub(r"[^\w.-]+", "-", Path(self.config.data).name)
+        apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
+        return f"{self.config.title}-{data}" + "".join(apart).replace("/", "-")
+
+    @property
+    def name(self) -> str:
+        return name_of(self.cell, self.config)
+
+
+def _shown(value: Any) -> str:
+    return " + ".join(value) if isinstance(value, tuple | list) else str(value)
+
+
+def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
+    """All combinations; the seed changes last, so that whatever is finished at any moment can be compared."""
+    if "out" in over:
+        raise UserError("`out` cannot be swept: each run has a folder of its own below it")
+    names = sorted(over, key=lambda name: name != "seed")
+    for values in itertools.product(*(list(over[name]) for name in names)):
+        point = dict(zip(names, values, strict=True))
+        yield {name: point[name] for name in over}
+
+
+def sweep(
+    method: str,
+    data: str = "cifar10",
+    *,
+    over: Mapping[str, Iterable[Any]],
+    probes: Sequence[str] = TRANSFER_PROBES,
+    out: str | Path = OUT,
+    workers: int | None = None,
+    ray: str | None = None,
+    retries: int = FanOut.retries,
+    **options: Any,
+) -> list[Result]:
+    """Runs of all combinations: `sweep("byol-mhe", "digits", over={"lr": [0.004, 0.008], "seed": [0, 1]}, epochs=20)`.
+
+    `options` are the fields of `Config`. What has a result in `out` is not repeated.
+    """
+    points = [Point(values, _config(method, data, {**options, **values})) for values in product(over)]
+    failed = run_points(points, Path(out), tuple(probes), FanOut(workers, ray, retries))
+    check_failed(failed, len(points))
+    found = results_in(Path(out))
+    return [found[point.name] for point in points]
+
+
+def _config(method: str, data: str, options: dict[str, Any]) -> Config:
+    return recipe_for(options.pop("method", method), options.pop("data", data), **options)
+
+
+def results_in(out: Path) -> dict[str, Result]:
+    return {name_of(found.cell, found.config, found.hash): found for found in read_results(out / "results")}
+
+
+def run_points(points: Sequence[Point], out: Path, probes: tuple[str, ...], how: FanOut) -> dict[str, str]:
+    """Run those that lack a result. Returns why those failed that did, by title."""
+    return run_jobs(missing(points, results_in(out), probes), out / "results", out, how)
+
+
+def missing(points: Sequence[Point], found: Mapping[str, Result], probes: tuple[str, ...]) -> list[Job]:
+    """Points without a result, or whose result lacks a probe. Points that are the same run are one."""
+    if not probes or not set(probes) <= set(EVERY_PROBE):
+        raise UserError(f"`probes` must be one or more of {', '.join(EVERY_PROBE)}")
+    jobs = {}
+    for point in points:
+        result = found.get(point.name)
+        known = () if result is None else _probes(result)
+        finished = result is not None and (set(probes) <= set(known) or not result.evaluation)
+        if not finished:
+            jobs[point.name] = Job(point.cell, point.title, point.config, tuple(dict.fromkeys((*known, *probes))))
+    return list(jobs.values())
+
+
+def _probes(result: Result) -> tuple[str, ...]:
+    measured = ("few-shot" if name.endswith("-shot") else name for name in result.evaluation)
+    return tuple(probe for probe in dict.fromkeys(measured) if probe in EVERY_PROBE)
+
+
+class Row(NamedTuple):
+    """Of the table: the runs that differ by nothing but their seed."""
+
+    values: dict[str, Any]
+    runs: str  # how many of them have a result
+    numbers: dict[str, Estimate]
+
+
+def rows(points: Sequence[Point], found: Mapping[str, Result]) -> list[Row]:
+    """In the order of the grid, each number with its mean and 95 % interval over the seeds."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        key = repr({name: value for name, value in point.values.items() if name != "seed"})
+        groups.setdefault(key, []).append(point)
+    return [_row(group, [found[point.name] for point in group if point.name in found]) for group in groups.values()]
+
+
+def _row(group: Sequence[Point], results: Sequence[Result]) -> Row:
+    values = {name: value for name, value in group[0].values.items() if name != "seed"}
+    lost = sum(result.diverged is not None for result in results)
+    runs = f"{len(results)} of {len(group)}" + (f", {lost} diverged" if lost else "")
+    by_name: dict[str, list[float]] = {}
+    for result in results:
+        for name, number in _numbers(result).items():
+            by_name.setdefault(name, []).append(number)
+    return Row(values, runs, {name: found for name, some in by_name.items() if (found := estimate(some)) is not None})
+
+
+def _numbers(result: Result) -> dict[str, float]:
+    """Of the last epoch: accuracies and uniformity; without labels, what was measured during training."""
+    if result.evaluation:
+        found = {f"{probe}, %": values["top1"] for probe, values in result.evaluation.items() if "top1" in values}
+        return found | {"uniformity": result.evaluation["sphere"]["uniformity"]}
+    last = result.history[-1] if result.history else {}
+    watched = {"uniformity_of_features": "uniformity", "effective_rank": "effective rank"}
+    return {shown: last[name] for name, shown in watched.items() if name in last}

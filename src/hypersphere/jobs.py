@@ -1,0 +1,92 @@
+"""One run from its config to its result, and many of them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from hypersphere.config import Config
+from hypersphere.diagnostics import angle_counts
+from hypersphere.errors import Diverged, RunsFailed
+from hypersphere.fanout import FanOut, Work, fan_out
+from hypersphere.machine import pick_device, provenance
+from hypersphere.results import Result, name_of
+from hypersphere.run import Run, evaluate_on, go_on, held_out_features, initial_encoder, load_config, start
+
+
+class Job(NamedTuple):
+    """One run that is missing."""
+
+    cell: str  # what its result is filed under
+    title: str  # what people call it
+    config: Config
+    probes: tuple[str, ...]
+    trained: bool = True  # False: the encoder as it is initialized
+
+    @property
+    def name(self) -> str:
+        return name_of(self.cell, self.config)
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    results: Path,
+    runs: Path,
+    how: FanOut,
+    *,
+    after: Callable[[], None] = lambda: None,
+    progress: bool = True,
+    **where: Any,
+) -> dict[str, str]:
+    """Results of all: why some have none, by title. `where`: device, root and the like, which change no result."""
+    call = partial(finish, results=results, runs=runs, progress=progress, **where)
+    works = [Work(job.name, job.title, partial(call, job)) for job in jobs]
+    devices = {where.get("device", job.config.device) for job in jobs}
+    return fan_out(works, runs / "logs", how, devices.pop() if len(devices) == 1 else "auto", after)
+
+
+def check_failed(failed: dict[str, str], total: int) -> None:
+    if failed:
+        title, reason = list(failed.items())[-1]
+        raise RunsFailed(f"{len(failed)} of {total} runs failed, such as {title} ({reason}); say it again to retry")
+
+
+def finish(job: Job, results: Path, runs: Path, *, progress: bool = True, **where: Any) -> None:
+    run_job(job, runs, progress=progress, **where).write(results)
+
+
+def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Result:
+    """Pretrain, or go on with what was begun, and evaluate on what the config holds out."""
+    about = provenance(pick_device(where.get("device", job.config.device)))
+    if not job.trained:
+        encoder, config = initial_encoder(job.config.replace(**where)), job.config
+        found = evaluate_on(encoder, config.replace(**where), job.probes, config.holdout, progress=progress)
+        return Result(job.cell, config, config.hash, found, 0.0, about, angles=_angles(encoder, config, where))
+    try:
+        run = _trained(job, runs / job.name, progress, where)
+    except Diverged as error:
+        return Result(job.cell, job.config, job.config.hash, {}, 0.0, about, str(error).split(":")[0])
+    found = run.evaluate(job.probes, progress=progress) if job.probes and run.labelled else {}
+    history = [line for line in run.metrics if "epoch" in line]
+    angles = _angles(run.encoder, run.config, where)
+    return Result(job.cell, run.config, run.config.hash, found, run.seconds, about, None, history, angles)
+
+
+def _angles(encoder: nn.Module, config: Config, where: dict[str, Any]) -> list[int] | None:
+    if config.dimensions != 2:
+        return None
+    return angle_counts(held_out_features(encoder, config.replace(**where), "test")).tolist()
+
+
+def _trained(job: Job, path: Path, progress: bool, where: dict[str, Any]) -> Run:
+    if (path / "run.json").is_file():
+        return go_on(path, load_config(path).replace(**where), progress=progress)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in (".lock", "run.json.part"):  # of a run that was killed before it could say what it is
+        (path / leftover).unlink(missing_ok=True)
+    return start(job.config.replace(**where, out=path), progress=progress)

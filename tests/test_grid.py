@@ -1,0 +1,235 @@
+"""Sweeps: what a grid means, and a real one whose processes are killed, stopped and gone on with."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import hypersphere as hs
+from hypersphere.cli import main
+from hypersphere.commands.grids import SweepOptions, _fields, _points
+from hypersphere.config import Config, recipe
+from hypersphere.errors import RunsFailed, UserError
+from hypersphere.grid import Point, missing, product, results_in, rows
+from hypersphere.options import value_optional
+from hypersphere.results import Result, name_of
+from hypersphere.train import read_metrics
+
+SMALL = {"hidden": 32, "projection": 8, "batch": 32, "epochs": 1, "knn_every": 0, "device": "cpu", "log_every": 1}
+WORDS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+OVER = {"lr": [0.004, 0.008], "seed": [0]}
+OF_SWEEP = ["--save-every=1", "--probes", "knn", "--over", "lr=0.004,0.008", "seed=0"]
+SWEEP = ["sweep", "byol", "--data", "digits", *WORDS, *OF_SWEEP]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    return out, hs.sweep("byol", "digits", over=OVER, probes=["knn"], out=out, workers=0, **SMALL)
+
+
+def metrics(out):
+    return {file.parent.name: file.read_bytes() for file in out.glob("*/metrics.jsonl")}
+
+
+def processes_of(parent):
+    """By the folder of the run that each has open."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return {
+        Path(os.readlink(file)).parent.name: int(pid) for pid in children for file in Path(f"/proc/{pid}/fd").glob("1")
+    }
+
+
+def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(undisturbed, tmp_path, capsys):
+    out = tmp_path / "sweep"
+    command = [sys.executable, "-m", "hypersphere", *SWEEP, "--workers", "1", "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(condition):
+        while not (found := condition()):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        return found
+
+    def under_way(least):
+        steps = {file.parent.name: len(read_metrics(file)) for file in out.glob("*/metrics.jsonl")}
+        return [name for name, step in steps.items() if least <= step < 25 and (out / name / "checkpoint.pt").exists()]
+
+    victim = wait_for(lambda: under_way(2))[0]
+    killed = processes_of(process.pid)[victim]
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: processes_of(process.pid).get(victim, killed) != killed)  # another has taken it up
+    others = list(processes_of(process.pid).values())
+    process.send_signal(signal.SIGTERM)
+    printed, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, told
+    assert "2 runs: 0 finished, 0 begun, 2 to start" in printed
+    assert re.search(r"lr 0.00[48], seed 0: killed by SIGKILL; taken up again \(1 of 2\)", told)
+    assert re.search(r"stopped: \d of 2 runs are done; the same command goes on", told)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in others)
+
+    assert main([*SWEEP, "--workers", "0", "--out", str(out)]) == 0
+    assert "going on from update" in capsys.readouterr().err
+    there, results = undisturbed
+    assert metrics(out) == metrics(there)
+    evaluations = {name: result.evaluation for name, result in results_in(out).items()}
+    assert evaluations == {name_of(result.cell, result.config): result.evaluation for result in results}
+
+
+def test_said_again_it_repeats_nothing_but_measures_what_is_new(undisturbed, capsys, monkeypatch):
+    out, results = undisturbed
+    words = [*SWEEP, "--workers", "0", "--out", str(out)]
+    monkeypatch.setattr("hypersphere.grid.run_jobs", lambda jobs, *_: pytest.fail("it ran") if jobs else {})
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "2 runs: 2 finished, 0 begun, 0 to start" in printed
+    for lr, result in zip(("0.004", "0.008"), results, strict=True):
+        assert re.search(rf"{lr} +│ 1 of 1 +│ +{result.evaluation['knn']['top1']:.2f} │", printed)
+    monkeypatch.undo()
+    before = metrics(out)
+    more = hs.sweep("byol", "digits", over=OVER, probes=["few-shot"], out=out, workers=0, **SMALL)
+    assert metrics(out) == before  # nothing was learnt again
+    assert [result.evaluation["knn"] for result in more] == [result.evaluation["knn"] for result in results]
+    assert all("1-shot" in result.evaluation for result in more)
+    assert main([*words, "--dry-run", "--hidden=16"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "2 runs: 0 finished, 0 begun, 2 to start", "lr 0.004, seed 0", "lr 0.008, seed 0"
+    ]  # fmt: skip
+
+
+def test_a_result_says_all_of_its_run(undisturbed):
+    out, (first, _) = undisturbed
+    (file,) = out.glob("results/*" + first.hash + ".json")
+    record = json.loads(file.read_text())
+    assert record["hash"] == recipe("byol", "digits", **SMALL, lr=0.004).hash
+    assert (record["config"]["lr"], record["config"]["seed"], record["about"]["device"]) == (0.004, 0, "cpu")
+    assert {"commit", "torch", "python"} <= record["about"].keys()
+    assert record["seconds"] > 0
+
+
+def test_one_that_fails_is_told_when_the_others_are_done(tmp_path, capsys):
+    words = ["sweep", "byol", "--data", "digits", *[w for w in WORDS if "batch" not in w], "--epochs=1"]
+    words += ["--over", "batch=4096,256"]
+    (right,) = [point for point in points(*words[1:]) if point.config.batch == 256]
+    words += ["--probes", "knn", "--workers", "0", "--out", str(tmp_path)]
+    (tmp_path / right.name).mkdir()
+    (tmp_path / right.name / ".lock").touch()  # as a run leaves it that is killed at its very start
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1].startswith("hypersphere: 1 of 2 runs failed, such as batch 4096 (")
+    assert "--batch 4096 is more than the 1137" in printed.err
+    assert re.search(r"4096 +│ 0 of 1 +│ +– ", printed.out)
+    assert len(list(tmp_path.glob("results/*.json"))) == 1
+    options = {**SMALL, "batch": 4096, "out": tmp_path, "workers": 0}
+    with pytest.raises(RunsFailed, match="1 of 1 runs failed"):
+        hs.sweep("byol", "digits", over={"seed": [0]}, **options)
+
+
+def points(method, *words):
+    words = list(words)
+    options = words[words.index("--over") + 1 :]
+    return _points(method, words[: words.index("--over")], _fields(options, words[: words.index("--over")]))
+
+
+def test_every_field_can_be_swept_and_means_what_pretrain_means_by_it():
+    """Values of all fields, as the command line has them and as Python has them."""
+    said = {
+        "tau": ("0.9,0.95", [0.9, 0.95]),
+        "predictor": ("true,false", [True, False]),
+        "energy_layers": ("projector,projector+predictor", [("projector",), ("projector", "predictor")]),
+        "warmup": ("None,3", [None, 3]),
+        "norm": ("group,none", ["group", "none"]),
+        "workers": ("2", [2]),
+        "root": ("/a", ["/a"]),
+    }
+    words = [f"{name.replace('_', '-')}={value}" for name, (value, _) in said.items()]
+    found = points("byol-mhe", "--data", "digits", "--epochs", "5", "--over", *words)
+    wanted = [
+        recipe("byol-mhe", "digits", epochs=5, **values)
+        for values in product({name: values for name, (_, values) in said.items()})
+    ]
+    assert [point.config for point in found] == wanted
+    assert len({point.name for point in found}) == 2**5
+    assert set(Config.__dataclass_fields__) < set(SweepOptions.__dataclass_fields__)
+
+
+def test_methods_and_data_bring_their_own_defaults():
+    found = points("byol", "--epochs", "5", "--over", "method=byol,moco-mhe", "data=digits,cifar10", "seed=0,1")
+    names = [("byol", "digits"), ("byol", "cifar10"), ("moco-mhe", "digits"), ("moco-mhe", "cifar10")]
+    wanted = [recipe(*name, epochs=5, seed=seed) for seed in (0, 1) for name in names]
+    assert [point.config for point in found] == wanted
+    assert found[2].values == {"method": "moco-mhe", "data": "digits", "seed": 0}
+
+
+def test_runs_that_are_the_same_are_one_and_fields_without_a_hash_tell_runs_apart():
+    same = points("byol", "--data", "digits", "--over", "method=byol,byol", "tau=0.99")
+    assert len(missing(same, {}, ("knn",))) == 1
+    apart = points("byol", "--data", "digits", "--over", "precision=float32,bfloat16")
+    assert len({point.config.hash for point in apart}) == 1
+    assert len(missing(apart, {}, ("knn",))) == 2
+
+
+def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
+    def made(point):
+        found = {"knn": {"top1": 80 + point.config.lr * point.config.seed}, "sphere": {"uniformity": -2.0}}
+        return Result(point.cell, point.config, point.config.hash, found, 1.0, {})
+
+    values = product({"lr": [2, 1], "seed": [0, 1, 2]})
+    grid = [Point(some, recipe("byol", "digits", **some)) for some in values]
+    found = {point.name: made(point) for point in grid}
+    first, second = rows(grid, found)
+    assert (first.values, second.values) == ({"lr": 2}, {"lr": 1})
+    number = first.numbers["knn, %"]
+    low, high = stats.t.interval(0.95, 2, 82, stats.sem([80, 82, 84]))
+    assert np.allclose((number.mean - number.half_width, number.mean + number.half_width), (low, high))
+    lost = grid[0]
+    found[lost.name] = Result(lost.cell, lost.config, lost.config.hash, {}, 0.0, {}, "the loss is nan")
+    del found[grid[2].name]
+    first, _ = rows(grid, found)
+    assert (first.runs, first.numbers["knn, %"].n) == ("2 of 3, 1 diverged", 1)
+    unlabelled = Result("c", lost.config, "h", {}, 1.0, {}, None, [{"epoch": 1, "uniformity_of_features": -1.5}])
+    assert rows(grid[:1], {lost.name: unlabelled})[0].numbers["uniformity"].mean == -1.5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["byol"], "say what to vary: --over"),
+        (["--over", "lr=1"], "say which method"),
+        (["byol", "--over", "lr"], "--over wants FIELD=VALUE,VALUE …, not 'lr'"),
+        (["byol", "--over", "lr=1,,2"], "--over wants FIELD=VALUE,VALUE …, not 'lr=1,,2'"),
+        (["byol", "--over", "lrr=1"], "unknown option 'lrr': did you mean 'lr'"),
+        (["byol", "--over", "lr=three"], "--lr.*'three'"),
+        (["byol", "--over", "lr=0.1,-1"], "--lr must be above 0, not -1.0"),
+        (["byol", "--over", "predictor=maybe"], "--predictor must be true or false, not maybe"),
+        (["byol", "--over", "lr=1", "lr=2"], "--over lr is said twice"),
+        (["byol", "--lr", "1", "--over", "lr=2"], "--over lr is said twice"),
+        (["byol", "--over", "out=a"], "--out cannot be swept"),
+        (["byol", "--over", "method=byol,smclr"], "unknown method 'smclr': did you mean 'simclr'"),
+        (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, not -1"),
+        (["byol", "--over", "lr=1", "--probes"], "--probes must be one or more of"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", *words, "--data", "digits"]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert re.search(message, line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ray_needs_no_address():
+    assert value_optional(["--ray", "--epochs", "3"], "--ray") == ["--ray=", "--epochs", "3"]
+    assert value_optional(["tab:bn", "--ray"], "--ray") == ["tab:bn", "--ray="]
+    assert value_optional(["--ray", "10.0.0.1:6379"], "--ray") == ["--ray", "10.0.0.1:6379"]
+    with pytest.raises(UserError, match="cannot be swept"):
+        next(product({"out": ["a"]}))
