@@ -8,8 +8,10 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"errors", "draws", "files", "probes", "progress"}
+LEAVES = {"collectives", "draws", "errors", "files", "launch", "probes", "progress"}
 ARROWS = {
+    "launch": set(),
+    "collectives": set(),
     "errors": set(),
     "draws": set(),
     "files": set(),

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from hypersphere.errors import UserError
+from hypersphere.errors import Elsewhere, UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,6 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _run(words)
         sys.stdout.flush()
+    except Elsewhere:
+        return 2
     except UserError as error:
         print(f"hypersphere: {_with_dashes(str(error))}", file=sys.stderr)
         return 2

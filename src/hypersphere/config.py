@@ -156,6 +156,8 @@ class Config:
     layout: Literal["auto", "channels_last", "contiguous"] = _unhashed("auto")
     # Processes that decode image files (None: one for each core beside a GPU, else none).
     workers: int | None = _unhashed(None)
+    # Seconds that the processes of a job wait for one that does not answer, or is busy measuring, before all end.
+    timeout: float = _unhashed(600.0)
     # Folder of the run (None: a new one in runs/).
     out: Path | None = _unhashed(None)
     # Updates between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C.
@@ -180,7 +182,7 @@ class Config:
         diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality")
         for name in (*weights, *diversity, "knn_every", "seed", "small_crops", "codes_queue"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("lr", "trust", "temperature", "uniformity_t"):
+        for name in ("lr", "trust", "temperature", "uniformity_t", "timeout"):
             self._check(name, getattr(self, name) > 0, "above 0")
         for name in ("tau", "momentum"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")

@@ -19,6 +19,10 @@ class Collapsed(UserError):
     """A run whose features are all but one point, and that was to stop then."""
 
 
+class Elsewhere(UserError):
+    """What another process of the job tells: this one ends without a word."""
+
+
 def similar(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), n=1)
     return f": did you mean {close[0]!r}?" if close else ""
