@@ -8,8 +8,9 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"collectives", "draws", "errors", "files", "launch", "probes", "progress"}
+LEAVES = {"collectives", "draws", "errors", "files", "joining", "launch", "probes", "progress"}
 ARROWS = {
+    "joining": set(),
     "launch": set(),
     "collectives": set(),
     "errors": set(),

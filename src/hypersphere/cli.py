@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from hypersphere.errors import Elsewhere, UserError
+from hypersphere.launch import is_first
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as interrupt:
-        print(f"hypersphere: {_with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
+        if is_first():
+            print(f"hypersphere: {_with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
         return 128 + getattr(interrupt, "signum", signal.SIGINT)
     return 0
 

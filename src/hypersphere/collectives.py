@@ -5,9 +5,7 @@ processes see is the sum over them. So a loss of gathered points, the same on al
 with the whole batch would find; and a mean over each process's own images needs nothing.
 """
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -15,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hypersphere.errors import Elsewhere, UserError
-from hypersphere.launch import launched, place_on_machine
+from hypersphere.launch import place_on_machine
 
 T = TypeVar("T")
 
@@ -142,37 +140,3 @@ def first_of_machine_first(work: Callable[[], T]) -> T:
     early = place_on_machine()[0] == 0
     found = agreed(lambda: work() if early else None)
     return agreed(lambda: found if early else work())  # type: ignore[return-value]
-
-
-@contextlib.contextmanager
-def joined(device: torch.device, seconds: float) -> Iterator[None]:
-    """Inside, the processes of a launcher work together; one that does not answer for so long ends all of them."""
-    if launched() == 1 or size() > 1:
-        yield
-        return
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
-        yield
-    except RuntimeError as error:
-        if not _of_the_others(error):
-            raise
-        raise _told_once(f"a process of this job ended, or did not answer within `timeout` {seconds:g} s") from None
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-
-def _of_the_others(error: RuntimeError) -> bool:
-    words = ("gloo", "nccl", "connection", "timed out", "timeout")
-    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
-
-
-def _told_once(message: str) -> UserError:
-    """By whom the launcher's store, which outlives the processes, hears it first."""
-    with contextlib.suppress(Exception):
-        store = dist.distributed_c10d._get_default_store()
-        store.set_timeout(timedelta(seconds=5))
-        if store.add("hypersphere/told", 1) > 1:
-            return Elsewhere()
-    return UserError(message)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.build import build_method, monitors_of, plan_of, rehearse_update, trainer_of, try_encoder, view_recipe
-from hypersphere.collectives import agreed, first_does, first_of_machine_first, from_first, joined, rank, shared_out
+from hypersphere.collectives import agreed, first_does, first_of_machine_first, from_first, rank, shared_out
 from hypersphere.config import PRESETS, Config, preset
 from hypersphere.data import SOURCES, Holdout, Images, Listing, load_data
 from hypersphere.data.unreadable import tell_unreadable
@@ -23,6 +23,7 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import Evaluation, centre, evaluate_encoder, extract, in_channels, transferred
 from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
+from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method

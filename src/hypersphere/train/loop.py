@@ -196,7 +196,7 @@ def train(
     same update.
     """
     trainer.join()
-    method, start = trainer.method.train(), trainer.step
+    method, start, launcher = trainer.method.train(), trainer.step, os.getppid()
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     with _stop_requests() as stop:
         record = _Record(trainer, plan, log, save, monitors, alarm, progress, stop)
@@ -213,7 +213,7 @@ def train(
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
-            signum = first_does(partial(record.after_update, terms, lr), partial(_asked, stop))
+            signum = first_does(partial(record.after_update, terms, lr), partial(_asked, stop, launcher))
             if signum and trainer.step < plan.steps:
                 first_does(partial(record.keep, terms))
                 raise Interrupted(trainer.step, signum)
@@ -343,12 +343,9 @@ def _monitor(
     return values
 
 
-LAUNCHER = os.getppid()
-
-
-def _asked(stop: list[int]) -> int:
+def _asked(stop: list[int], launcher: int) -> int:
     """The signal that asks to stop, or 0. Processes whose launcher is gone stop as well: nobody else would end them."""
-    gone = launched() > 1 and os.getppid() != LAUNCHER
+    gone = launched() > 1 and os.getppid() != launcher
     return stop[0] if stop else signal.SIGTERM if gone else 0
 
 
