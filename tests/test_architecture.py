@@ -72,7 +72,7 @@ ARROWS = {
     "export": {"build", "config", "loading", "machine", "nn", "run"},
     "demo": {"build", "config", "evaluate", "machine", "run"},
     "options": set(),
-    "bench": {"build", "config", "data", "evaluate", "kernels", "machine", "methods", "sphere", "train", "views"},
+    "bench": {"build", "config", "data", "evaluate", "kernels", "machine", "methods", "nn", "sphere", "train", "views"},
     "results": {"config"},
     "paper": {"build", "config", "methods", "results"},
     "report": {
