@@ -6,6 +6,7 @@ process prints what it says of large encoders on usual networks.
 """
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +21,12 @@ from hypersphere.config import Config, recipe
 from hypersphere.joining import joined
 from hypersphere.machine import execution_of
 from hypersphere.methods import Batch
-from hypersphere.nn import keep_views_apart
+from hypersphere.nn import alike_everywhere, keep_views_apart
 from hypersphere.nn.norm import PerView
 from hypersphere.train import Trainer
 
-UPDATES = 20  # the shortest of so many counts: other work on the machine only adds
+TURNS = 15
+MEETINGS = 20
 LARGE = {"ResNet-50": "torchvision/resnet50", "ViT-B/16": "torchvision/vit_b_16"}
 SMALL: dict[str, tuple[Config, tuple[int, ...]]] = {  # images of each process
     "digits": (recipe("byol", "digits", device="cpu"), (128, 1, 8, 8)),
@@ -43,14 +45,15 @@ def images(shape: tuple[int, ...]) -> Batch:
     return Batch((torch.randn(shape), torch.randn(shape)), torch.arange(shape[0]), None)
 
 
-def shortest(work: Callable[[], object], repeats: int = UPDATES) -> float:
-    """Milliseconds."""
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return 1e3 * min(times)
+def medians(**works: Callable[[], object]) -> dict[str, float]:
+    """Milliseconds of each, in turns, so that other work on the machine slows all of them alike."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(TURNS):
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            times[name].append(1e3 * (time.perf_counter() - began))
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
 def gradients(trainer: Trainer) -> torch.Tensor:
@@ -58,20 +61,21 @@ def gradients(trainer: Trainer) -> torch.Tensor:
     return torch.zeros(sum(p.numel() for p in trainer.method.parameters() if p.requires_grad))
 
 
-def messages(work: Callable[[], object]) -> int:
-    """Small ones of an update, each of which is waited for."""
-    count = 0
+def unsent(work: Callable[[], object]) -> int:
+    """Work as one process of several does, but without their messages; how many there would be."""
     kept: tuple[Any, Any] = (dist.all_reduce, dist.all_gather)
+    count = 0
 
-    def counting(send: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*given: Any, **options: Any) -> Any:
-            nonlocal count
-            count += 1
-            return send(*given, **options)
+    def note(*given: Any) -> None:
+        nonlocal count
+        count += 1
 
-        return counted
+    def copy(parts: list[torch.Tensor], x: torch.Tensor) -> None:
+        note()
+        for part in parts:
+            part.copy_(x)
 
-    dist.all_reduce, dist.all_gather = counting(kept[0]), counting(kept[1])
+    dist.all_reduce, dist.all_gather = note, copy  # type: ignore[assignment]
     try:
         work()
     finally:
@@ -79,27 +83,37 @@ def messages(work: Callable[[], object]) -> int:
     return count
 
 
-def alone(config: Config, shape: tuple[int, ...]) -> float:
-    trainer, batch = trainer_for(config, shape[1]), images(shape)
-    return shortest(lambda: trainer.update([batch], 0.01, 0.5))
+def measured(config: Config, shape: tuple[int, ...]) -> dict[str, float]:
+    """An update of each process by itself, and of all together, beside the sum of its parts: computing (where BatchNorm
+    is several operations, not one), sending gradients, and the small messages."""
+    apart, computing, together = (trainer_for(config, shape[1]) for _ in range(3))
+    alike_everywhere(apart.method)
+    together.join()
+    batch, numbers, few, square = images(shape), gradients(together), torch.zeros(128), torch.randn(384, 384)
 
-
-def jointly(config: Config, shape: tuple[int, ...]) -> dict[str, float]:
-    trainer, batch = trainer_for(config, shape[1]), images(shape)
-    trainer.join()
-
-    def update() -> None:
+    def update(trainer: Trainer) -> None:
         trainer.update([batch], 0.01, 0.5)
 
-    update()
-    numbers, few = gradients(trainer), torch.zeros(128)
-    return {
-        "update_ms": shortest(update),
-        "small_messages": messages(update),
-        "gradient_mb": numbers.nbytes / 1e6,
-        "gradients_ms": shortest(lambda: dist.all_reduce(numbers)),
-        "message_ms": shortest(lambda: dist.all_reduce(few), 200),
-    }
+    def pieces(meeting: bool) -> None:
+        """Of computing, a millisecond or so each, with or without a message after them."""
+        for _ in range(MEETINGS):
+            square @ square
+            if meeting:
+                dist.all_reduce(few)
+
+    update(together)
+    found = medians(
+        apart_ms=lambda: update(apart),
+        computing_ms=lambda: unsent(lambda: update(computing)),
+        together_ms=lambda: update(together),
+        gradients_ms=lambda: dist.all_reduce(numbers),
+        with_messages=lambda: pieces(True),
+        without=lambda: pieces(False),
+    )
+    found["message_ms"] = (found.pop("with_messages") - found.pop("without")) / MEETINGS
+    found |= {"small_messages": unsent(lambda: update(computing)), "gradient_mb": numbers.nbytes / 1e6}
+    predicted = found["computing_ms"] + found["gradients_ms"] + found["small_messages"] * found["message_ms"]
+    return found | {"predicted_ms": predicted}
 
 
 def large(encoder: str) -> dict[str, float]:
@@ -147,15 +161,12 @@ def efficiencies(found: dict[str, float]) -> dict[str, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    found: dict[str, Any] = {name: {"alone_ms": alone(*case)} for name, case in SMALL.items()}
     with joined(torch.device("cpu"), 600):
-        for name, case in SMALL.items() if size() > 1 else ():
-            found[name] |= (measured := jointly(*case))
-            sending = measured["gradients_ms"] + measured["small_messages"] * measured["message_ms"]
-            found[name]["predicted_ms"] = found[name]["alone_ms"] + sending
+        if size() > 1:
+            found = {name: measured(*case) for name, case in SMALL.items()}
+        else:
+            found = {name: (counted := large(encoder)) | efficiencies(counted) for name, encoder in LARGE.items()}
         if rank() == 0:
-            for name, encoder in LARGE.items() if size() == 1 else ():
-                found[name] = (counted := large(encoder)) | efficiencies(counted)
             print(json.dumps(found, indent=2))
 
 
