@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from hypersphere.errors import Elsewhere, UserError
-from hypersphere.launch import is_first
+from hypersphere.launch import is_first, place_on_machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Elsewhere:
         return 2
     except UserError as error:
-        print(f"hypersphere: {_with_dashes(str(error))}", file=sys.stderr)
+        if error.joint or place_on_machine()[0] == 0:
+            print(f"hypersphere: {_with_dashes(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

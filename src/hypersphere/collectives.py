@@ -15,6 +15,7 @@ from torch import Tensor
 from hypersphere.errors import Elsewhere, UserError
 from hypersphere.launch import place_on_machine
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -93,6 +94,15 @@ def as_on_first(tensors: Iterable[Tensor]) -> None:
     if size() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, src=0)
+
+
+def merged(found: dict[K, T]) -> dict[K, T]:
+    """What each process has found, together."""
+    if size() == 1:
+        return found
+    parts: list[Any] = [None] * size()
+    dist.all_gather_object(parts, found)
+    return {name: value for part in parts for name, value in part.items()}
 
 
 def from_first(work: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    pass
+    joint = False  # whether it was told while the processes of a job worked together: before, all make the same mistake
 
 
 class Diverged(UserError):

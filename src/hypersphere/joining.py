@@ -31,11 +31,16 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
         ours = PrefixStore(_new_name(store, rank, size, seconds), store)
         dist.init_process_group(backend, store=ours, rank=rank, world_size=size, timeout=timeout)
         yield
+    except UserError as error:
+        error.joint = True
+        raise
     except RuntimeError as error:
         if not _of_the_others(error):
             raise
         told = f"a process of this job ended, or did not answer within `timeout` {seconds:g} s"
-        raise Elsewhere() if _is_told(ours) else UserError(told) from None
+        lost = Elsewhere() if _is_told(ours) else UserError(told)
+        lost.joint = True
+        raise lost from None
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -14,7 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.build import build_method, monitors_of, plan_of, rehearse_update, trainer_of, try_encoder, view_recipe
-from hypersphere.collectives import agreed, first_does, first_of_machine_first, from_first, rank, shared_out
+from hypersphere.collectives import (
+    agreed,
+    first_does,
+    first_of_machine_first,
+    from_first,
+    merged,
+    rank,
+    shared_out,
+    size,
+)
 from hypersphere.config import PRESETS, Config, preset
 from hypersphere.data import SOURCES, Holdout, Images, Listing, load_data
 from hypersphere.data.unreadable import tell_unreadable
@@ -28,7 +37,7 @@ from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
-from hypersphere.progress import progress_bar
+from hypersphere.progress import progress_bar, tell
 from hypersphere.sets import (
     FILES,
     WATCHED,
@@ -290,6 +299,8 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
 
 
 def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
+    if size() > 1 and how.device.type == "cuda":
+        tell("updates are launched one by one, not as a CUDA graph, and BatchNorm has no kernel (several processes)")
     files = from_first(lambda: files_of(config, config.holdout, path)) if in_files(config) else None
     watched = WATCHED if rank() == 0 else (2, 2)  # monitors are the first's
     images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
@@ -351,6 +362,7 @@ def _go(
     feed: FromMemory | FromFiles = FromMemory(learnt, views, trainer.input_type)
     if files is not None:
         feed = FromFiles(files, views.recipe, config.seed, how.device, trainer.input_type, workers_of(config))
+    unreadable = feed.stream.unreadable if isinstance(feed, FromFiles) else {}
     began = time.monotonic() - run.seconds
 
     def features(pixels: Tensor) -> Tensor:
@@ -378,15 +390,17 @@ def _go(
                 features=lambda: shared_out(learnt.pixels, features),
             )
             run.step, run.seconds = trainer.step, time.monotonic() - began
+            unreadable = merged(unreadable)
         except Interrupted as stop:
+            unreadable = merged(unreadable)
             stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
             raise
         except Collapsed as end:
             end.args = (f"{end}; stopped, and kept in {run.path}",)
             raise
         finally:
-            if isinstance(feed, FromFiles):
-                tell_unreadable(feed.stream.unreadable, run.path / "unreadable.tsv")
+            if rank() == 0:
+                tell_unreadable(unreadable, run.path / "unreadable.tsv")
 
 
 def learnt_files(config: Config, path: Path | None) -> Listing | None:

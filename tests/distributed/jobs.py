@@ -19,6 +19,7 @@ import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from hypersphere.cli import main
+from hypersphere.collectives import merged
 from hypersphere.joining import joined
 from hypersphere.train import Trainer
 from tests.distributed.updates import all_states
@@ -69,6 +70,7 @@ def before_update(number: int, act: Callable[[], object]) -> None:
 def updates(out: Path) -> Callable[[int], None]:
     def work(rank: int) -> None:
         with joined(torch.device("cpu"), 60):
+            assert merged({f"of {rank}": rank}) == {"of 0": 0, "of 1": 1}
             torch.save(all_states(), out / f"updates-{rank}.pt")
 
     return work
