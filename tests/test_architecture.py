@@ -8,8 +8,11 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"errors", "draws", "files", "probes", "progress"}
+LEAVES = {"collectives", "draws", "errors", "files", "joining", "launch", "probes", "progress"}
 ARROWS = {
+    "joining": set(),
+    "launch": set(),
+    "collectives": set(),
     "errors": set(),
     "draws": set(),
     "files": set(),
@@ -78,6 +81,7 @@ ARROWS = {
         "kernels",
         "machine",
         "methods",
+        "nn",
         "optim",
         "sets",
         "sphere",

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from hypersphere.collectives import size
 from hypersphere.config import Config
 from hypersphere.data import SOURCES, Images, balanced
 from hypersphere.data.splits import drawn
@@ -108,6 +109,13 @@ def view_recipe(config: Config) -> Recipe:
 def plan_of(config: Config, images: int) -> Plan:
     if config.batch > images:
         raise UserError(f"`batch` {config.batch} is more than the {images} training images of {config.data}")
+    for name, images_at_once in (("batch", config.batch), ("micro_batch", config.micro_batch)):
+        if images_at_once is not None and images_at_once % size():
+            less = images_at_once - images_at_once % size()
+            fitting = " or ".join(str(n) for n in (less, less + size()) if n)
+            raise UserError(
+                f"`{name}` {images_at_once} cannot be shared out equally among {size()} processes: say {fitting}"
+            )
     return Plan(
         images=images,
         epochs=config.epochs,

@@ -7,7 +7,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from hypersphere.errors import UserError
+from hypersphere.errors import Elsewhere, UserError
+from hypersphere.launch import is_first, place_on_machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,14 +19,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _run(words)
         sys.stdout.flush()
+    except Elsewhere:
+        return 2
     except UserError as error:
-        print(f"hypersphere: {_with_dashes(str(error))}", file=sys.stderr)
+        if error.joint or place_on_machine()[0] == 0:
+            print(f"hypersphere: {_with_dashes(str(error))}", file=sys.stderr)
         return getattr(error, "status", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as interrupt:
-        print(f"hypersphere: {_with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
+        if is_first():
+            print(f"hypersphere: {_with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
         return 128 + getattr(interrupt, "signum", signal.SIGINT)
     return 0
 

@@ -173,6 +173,8 @@ class Config:
     layout: Literal["auto", "channels_last", "contiguous"] = _unhashed("auto")
     # Processes that decode image files (None: one for each core beside a GPU, else none).
     workers: int | None = _unhashed(None)
+    # Seconds that the processes of a job wait for one that does not answer, or is busy measuring, before all end.
+    timeout: float = _unhashed(600.0)
     # Folder of the run (None: a new one in runs/).
     out: Path | None = _unhashed(None)
     # Updates between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C.
@@ -200,7 +202,7 @@ class Config:
         for name in ("teacher_warmup", "randaugment"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
         self._check("weight_decay_end", self.weight_decay_end is None or self.weight_decay_end >= 0, "at least 0")
-        for name in ("lr", "trust", "temperature", "teacher_temperature", "uniformity_t"):
+        for name in ("lr", "trust", "temperature", "teacher_temperature", "uniformity_t", "timeout"):
             self._check(name, getattr(self, name) > 0, "above 0")
         for name in ("tau", "tau_end", "momentum"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")

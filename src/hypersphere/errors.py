@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    pass
+    joint = False  # whether it was told while the processes of a job worked together: before, all make the same mistake
 
 
 class Diverged(UserError):
@@ -23,6 +23,10 @@ class RunsFailed(UserError):
     """Some of many runs, when the others are done."""
 
     status = 1  # of the command; that of another mistake is 2
+
+
+class Elsewhere(UserError):
+    """What another process of the job tells: this one ends without a word."""
 
 
 def similar(name: str, names: Iterable[str]) -> str:

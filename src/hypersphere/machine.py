@@ -14,11 +14,19 @@ from hypersphere import __version__
 from hypersphere.config import Config, Precision, Switch
 from hypersphere.errors import UserError
 from hypersphere.kernels import HAS_TRITON, references_alone
+from hypersphere.launch import launched, place_on_machine
 
 
 def pick_device(name: str | torch.device) -> torch.device:
+    """Of several processes on a machine each has a GPU of its own."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    number, processes = place_on_machine()
+    if processes > 1 and str(name).startswith("cuda"):
+        gpus = torch.cuda.device_count()
+        if str(name) != "cuda" or gpus < processes:
+            raise UserError(f"{processes} processes on this machine need a GPU each, not `device` {name} of {gpus}")
+        name = f"cuda:{number}"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
@@ -64,14 +72,19 @@ class Execution:
 def execution_of(config: Config) -> Execution:
     device = pick_device(config.device)
     precision = pick_precision(config.precision, device)
-    on_gpu = device.type == "cuda"
+    on_gpu, alone = device.type == "cuda", launched() == 1
     return Execution(
         device=device,
         precision=getattr(torch, precision),
         layout=_layout(config.layout, on_gpu),
         kernels=_switch("kernels", config.kernels, on_gpu and HAS_TRITON, "a CUDA GPU and the package triton"),
-        graph=_switch("graph", config.graph, on_gpu and precision != "float16", "a CUDA GPU, and not float16"),
-        compile=config.compile == "on",
+        graph=_switch(
+            "graph",
+            config.graph,
+            on_gpu and precision != "float16" and alone,
+            "one process with a CUDA GPU, not float16",
+        ),
+        compile=_switch("compile", "off" if config.compile == "auto" else config.compile, alone, "a single process"),
     )
 
 

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from hypersphere.launch import is_first
+
 PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
 
 
 def tell(message: str) -> None:
-    """One line, on standard error."""
-    print(f"hypersphere: {message}", file=sys.stderr, flush=True)
+    """One line, on standard error, of the first process of a job."""
+    if is_first():
+        print(f"hypersphere: {message}", file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """A run: what a config makes of data, methods, training and evaluation. Behind the command line and `hs.pretrain`."""
 
 import contextlib
+import glob
 import json
 import sys
 import time
@@ -13,6 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.build import build_method, monitors_of, plan_of, rehearse_update, trainer_of, try_encoder, view_recipe
+from hypersphere.collectives import (
+    agreed,
+    first_does,
+    first_of_machine_first,
+    from_first,
+    merged,
+    rank,
+    shared_out,
+    size,
+)
 from hypersphere.config import PRESETS, Config, preset
 from hypersphere.data import SOURCES, Holdout, Images, Listing, load_data
 from hypersphere.data.unreadable import tell_unreadable
@@ -21,10 +32,12 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import Evaluation, centre, evaluate_encoder, extract, in_channels, transferred
 from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
+from hypersphere.joining import joined
+from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
-from hypersphere.progress import progress_bar
+from hypersphere.progress import progress_bar, tell
 from hypersphere.sets import (
     FILES,
     WATCHED,
@@ -279,38 +292,56 @@ def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
 
 
 def _train(config: Config, path: Path | None, progress: bool) -> Run:
+    """`path`: of a run to go on with."""
     how = execution_of(config)
-    device = how.device
-    files = files_of(config, config.holdout, path) if in_files(config) else None
-    images = images_of(config, config.holdout, WATCHED, progress, path)
-    learnt, held_out = (some.to(device) for some in images)
-    plan = plan_of(config, len(learnt if files is None else files[0]))
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), how.applied():
-        torch.manual_seed(config.seed)
-        method = build_method(config, learnt.channels, len(learnt.classes)).to(device).to(memory_format=how.layout)
-        try_encoder(config, method, learnt)
-        trainer = trainer_of(config, method, how)
-        if how.kernels:
-            rehearse_update(config, method.train(), how, learnt)
-        run = Run(path or _new_folder(config), config, method, 0, 0.0)
-        with own(run.path):
+    with joined(how.device, config.timeout):
+        if path is None and job() is not None:
+            path = from_first(lambda: _begun(config))
+        return _train_jointly(config, path, how, progress and is_first())
+
+
+def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
+    if size() > 1 and how.device.type == "cuda":
+        tell("updates are launched one by one, not as a CUDA graph, and BatchNorm has no kernel (several processes)")
+    files = from_first(lambda: files_of(config, config.holdout, path)) if in_files(config) else None
+    watched = WATCHED if rank() == 0 else (2, 2)  # monitors are the first's
+    images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
+    learnt, held_out = (some.to(how.device) for some in images)
+    with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
+        plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
+        trainer = agreed(lambda: _new_trainer(config, how, learnt))
+        run = Run(path or from_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
+        with contextlib.ExitStack() as owned:
+            first_does(lambda: owned.enter_context(own(run.path)))
             if path is None:
-                known = {"config": config.to_json(), "hash": config.hash, "classes": len(learnt.classes)}
-                record = {**known, **provenance(device)}
-                write_json(run.path / "run.json", record)
+                known = {"config": config.to_json(), "hash": config.hash, "classes": len(learnt.classes), "job": job()}
+                first_does(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
             else:
                 _restore(run, trainer, plan, progress)
             if files is not None:
-                save_files(run.path / FILES, *files)
+                first_does(lambda: save_files(run.path / FILES, *files))
             _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)
     return run
 
 
+def _new_trainer(config: Config, how: Execution, learnt: Images) -> Trainer:
+    torch.manual_seed(config.seed)
+    method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
+    try_encoder(config, method, learnt)
+    trainer = trainer_of(config, method, how)
+    if how.kernels and launched() == 1:
+        rehearse_update(config, method.train(), how, learnt)
+    return trainer
+
+
 def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
-    """To the last checkpoint, if there is one; says which that is."""
+    """To the last checkpoint, if there is one, which the first process reads; says which that is."""
+    file = run.path / "checkpoint.pt"
+    state = from_first(lambda: load_checkpoint(file) if file.exists() else None)
     told = f"there is no checkpoint yet: starting at update 0 of {plan.steps}"
-    if (run.path / "checkpoint.pt").exists():
-        trainer.restore(_load(run))
+    if state is not None:
+        agreed(lambda: _put(run, state))
+        trainer.restore(state)
         finished = trainer.step == plan.steps
         told = f"all {plan.steps} updates are done" if finished else f"going on from update {run.step} of {plan.steps}"
     if progress:
@@ -333,22 +364,27 @@ def _go(
     feed: FromMemory | FromFiles = FromMemory(learnt, views, trainer.input_type)
     if files is not None:
         feed = FromFiles(files, views.recipe, config.seed, how.device, trainer.input_type, workers_of(config))
+    unreadable = feed.stream.unreadable if isinstance(feed, FromFiles) else {}
     began = time.monotonic() - run.seconds
+
+    def encode(pixels: Tensor) -> Tensor:
+        return extract(trainer.method.encoder, pixels, centred, precision=trainer.precision)
 
     def features() -> Iterator[Tensor]:
         """The encoder's, of all images that are learnt from: one more pass over the files, if they are read."""
         held = learnt.pixels.split(4096)
         for part in held if files is None else middles(files, stored_side(config), workers_of(config)):
-            yield extract(trainer.method.encoder, part.to(how.device), centred, precision=trainer.precision)
+            yield shared_out(part.to(how.device), encode)
 
     def save() -> None:
         run.step, run.seconds = trainer.step, time.monotonic() - began
         state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
         save_checkpoint(run.path / "checkpoint.pt", state)
 
-    log = Log(run.path, trainer.step)
+    log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
+    closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     title = f"{config.title} on {config.data}"
-    with contextlib.closing(log), progress_bar(title, plan.steps, trainer.step, progress) as bar:
+    with closing, progress_bar(title, plan.steps, trainer.step, progress) as bar:
         try:
             train(
                 trainer,
@@ -356,20 +392,23 @@ def _go(
                 plan,
                 log=log,
                 save=save,
-                monitors=monitors_of(config, trainer.method, learnt, held_out, how),
+                monitors=monitors_of(config, trainer.method, learnt, held_out, how) if rank() == 0 else (),
                 alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
                 progress=bar,
                 features=features,
             )
+            run.step, run.seconds = trainer.step, time.monotonic() - began
+            unreadable = merged(unreadable)
         except Interrupted as stop:
+            unreadable = merged(unreadable)
             stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
             raise
         except Collapsed as end:
             end.args = (f"{end}; stopped, and kept in {run.path}",)
             raise
         finally:
-            if isinstance(feed, FromFiles):
-                tell_unreadable(feed.stream.unreadable, run.path / "unreadable.tsv")
+            if rank() == 0:
+                tell_unreadable(unreadable, run.path / "unreadable.tsv")
 
 
 def learnt_files(config: Config, path: Path | None) -> Listing | None:
@@ -391,13 +430,17 @@ def load_run(path: str | Path, device: str | torch.device = "auto") -> Run:
 
 def _load(run: Run) -> dict[str, Any]:
     """The last checkpoint of a run: its method restored, the rest returned."""
+    state = load_checkpoint(run.path / "checkpoint.pt")
+    _put(run, state)
+    return state
+
+
+def _put(run: Run, state: dict[str, Any]) -> None:
     file = run.path / "checkpoint.pt"
-    state = load_checkpoint(file)
     restore(run.method, state["method"], file)
     if state["hash"] != run.config.hash:
         raise UserError(f"{file} belongs to another run: its hash is {state['hash']}, not {run.config.hash}")
     run.step, run.seconds = state["step"], state["seconds"]
-    return state
 
 
 def load_config(path: str | Path) -> Config:
@@ -416,10 +459,34 @@ def _classes(path: Path) -> int:
     return found if isinstance(found, int) and found > 1 else 2
 
 
+def _begun(config: Config) -> Path | None:
+    """What this job, or the one that torchrun or a scheduler starts in its place by the same command, has begun: the
+    run in the folder asked for, or the one in runs/ that has the job's name."""
+    if config.out is not None:
+        begun = config.out if (config.out / "run.json").is_file() else None
+    else:
+        named = _default_folder(config)
+        alike = named.parent.glob(f"{glob.escape(named.name)}*")
+        begun = next((run for run in alike if _job_of(run) == job()), None)
+    if begun is not None:
+        agreeing(load_config(begun), config, begun)
+    return begun
+
+
+def _job_of(run: Path) -> str | None:
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((run / "run.json").read_text()).get("job")
+    return None
+
+
+def _default_folder(config: Config) -> Path:
+    return Path("runs") / f"{config.title}-{config.data}-{config.hash[:8]}"
+
+
 def _new_folder(config: Config) -> Path:
     """The folder asked for, which must be empty; or the next free one in runs/."""
     if config.out is None:
-        return next_free_folder(Path("runs") / f"{config.title}-{config.data}-{config.hash[:8]}")
+        return next_free_folder(_default_folder(config))
     if config.out.is_dir() and not any(config.out.iterdir()):
         return config.out
     if config.out.is_file():

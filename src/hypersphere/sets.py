@@ -21,6 +21,7 @@ from hypersphere.data.survey import survey
 from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
 from hypersphere.files import write_json
+from hypersphere.launch import place_on_machine
 from hypersphere.progress import progress_bar, tell
 from hypersphere.views import folder_recipe
 from hypersphere.views.crops import middle
@@ -153,18 +154,22 @@ def images_of(
     most: tuple[int, int] = (MOST_LEARNT, MOST_HELD_OUT),
     progress: bool = False,
     run: Path | None = None,
+    files: tuple[Listing, Listing] | None = None,
 ) -> tuple[Images, Images]:
-    """In memory: a data set whole; from files at most so many, at the size that evaluation crops from."""
+    """In memory: a data set whole; from files (those of the config) at most so many, at the size that evaluation crops
+    from."""
     if not in_files(config):
         return load_data(config.data, holdout, config.root)
     side, workers = stored_side(config), workers_of(config)
-    sets = zip(files_of(config, holdout, run), most, strict=True)
+    sets = zip(files or files_of(config, holdout, run), most, strict=True)
     learnt, held_out = (decoded(files, side, workers, n, progress) for files, n in sets)
     return learnt, held_out
 
 
 def workers_of(config: Config) -> int:
-    return default_workers(torch.cuda.is_available()) if config.workers is None else config.workers
+    if config.workers is not None:
+        return config.workers
+    return -(-default_workers(torch.cuda.is_available()) // place_on_machine()[1])
 
 
 def stored_side(config: Config) -> int:

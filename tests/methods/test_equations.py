@@ -300,6 +300,6 @@ def test_views_in_one_pass_give_the_same_loss(kind, monkeypatch):
         return together(network, views)
 
     monkeypatch.setattr(sys.modules[kind.__module__], "each_view", at_once, raising=False)
-    monkeypatch.setattr("hypersphere.methods.moco.each_view", at_once)
+    monkeypatch.setattr("hypersphere.nn.norm.each_view", at_once)  # of `each_group`
     torch.testing.assert_close(method(data).loss, wanted)
     assert calls[0] == 2

@@ -1,5 +1,6 @@
 """What is measured during training: its share of a run."""
 
+import math
 import time
 
 import torch
@@ -13,20 +14,20 @@ from hypersphere.machine import Execution
 
 
 def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, dict[str, float]]:
-    """Seconds of each monitor, the first time and the median of some more, beside the epochs between two of them."""
+    """Seconds of each monitor, the first time and the median of some more, as a share of a whole run's."""
     learnt, held_out = (some.to(how.device) for some in load_data(config.data, config.holdout, config.root))
     method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
     plan = plan_of(config, len(learnt))
-    between = config.knn_every * plan.steps_per_epoch * time_step(config, how, learnt)["step_ms"] / 1e3
+    training = plan.steps * time_step(config, how, learnt)["step_ms"] / 1e3
     found: dict[str, dict[str, float]] = {}
     for monitor in monitors_of(config, method, learnt, held_out, how):
         first, *more = (_seconds(lambda: monitor(method.encoder), how.device) for _ in range(1 + repeats))  # noqa: B023
         found[type(monitor).__name__] = {"first_s": first, "seconds": sorted(more)[repeats // 2]}
-    whole = plan.steps / plan.steps_per_epoch / config.knn_every
-    for figures in list(found.values()):
-        figures["share_of_training"] = (figures["first_s"] + (whole - 1) * figures["seconds"]) / (whole * between)
+    times = math.ceil(config.epochs / config.knn_every)
+    for figures in found.values():
+        figures["share_of_training"] = (figures["first_s"] + (times - 1) * figures["seconds"]) / training
     total = {name: sum(figures[name] for figures in found.values()) for name in next(iter(found.values()))}
-    return {**found, "all": {**total, "training_between_s": between}}
+    return {**found, "all": {**total, "times": times, "training_s": training}}
 
 
 def _seconds(function: Function, device: torch.device) -> float:

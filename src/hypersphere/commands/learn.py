@@ -8,6 +8,7 @@ import tyro
 
 from hypersphere.config import PRESETS, Config, is_folder, recipe
 from hypersphere.errors import UserError
+from hypersphere.launch import is_first
 from hypersphere.options import parse, peek, take_word
 
 
@@ -57,8 +58,9 @@ def pretrain(words: list[str]) -> None:
         run = start(config.replace(data=default.data))  # of a folder, its whole path
     else:
         run = go_on(Path(resume), agreeing(saved, config, resume))
-    print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
-    print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
+    if is_first():
+        print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
+        print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
 
 
 def recipe_of(method: str, data: str, labels: str | None) -> Config:

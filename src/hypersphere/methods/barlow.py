@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hypersphere.collectives import gather
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
@@ -52,4 +53,4 @@ class BarlowTwins(Method):
 
     def forward(self, batch: Batch) -> Step:
         z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
-        return self.step("barlow", barlow_loss(z1, z2, self.redundancy), z1, z2)
+        return self.step("barlow", barlow_loss(gather(z1), gather(z2), self.redundancy), z1, z2)

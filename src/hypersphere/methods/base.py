@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from hypersphere.collectives import gather
+
 
 class Batch(NamedTuple):
     views: tuple[Tensor, ...]  # each B × C × H × W, of the same B images
@@ -41,10 +43,11 @@ class Method(nn.Module, ABC):
     def forward(self, batch: Batch) -> Step: ...
 
     def step(self, name: str, loss: Tensor, *projections: Tensor) -> Step:
-        """The method's own loss, and the mean over views of what spreads its (online) projections."""
+        """The method's own loss, and the mean over views of what spreads its (online) projections, of all processes."""
         terms = {name: loss.detach()}
+        points = [gather(z) for z in projections] if self.spreading else []
         for spreading in self.spreading:
-            value = sum((spreading.of(z) for z in projections), loss.new_zeros(())) / len(projections)
+            value = sum((spreading.of(z) for z in points), loss.new_zeros(())) / len(points)
             loss = loss + spreading.weight * value
             terms[spreading.name] = value.detach()
         return Step(loss, terms)

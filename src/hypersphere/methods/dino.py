@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from hypersphere.collectives import all_mean
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import Prototypes, swapped
 from hypersphere.nn import deep_mlp, each_view, follow, rising, target_of
@@ -69,7 +70,7 @@ class DINO(Method):
         """softmax((scores − centre) / temperature); the centre then moves to the mean of these scores."""
         scores = each_view(self.target, large)
         targets = [((each - self.centre) / self.teacher_temperature).softmax(dim=1) for each in scores]
-        self.centre.lerp_(torch.cat(scores).mean(dim=0), 1 - self.centre_momentum)
+        self.centre.lerp_(all_mean(torch.cat(scores).mean(dim=0)), 1 - self.centre_momentum)
         return targets
 
     def before_step(self, progress: Tensor) -> None:

@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hypersphere.collectives import gather, size
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.nn import each_view, follow, mlp, target_of
+from hypersphere.nn import each_group, follow, mlp, target_of
 from hypersphere.sphere import unit
 from hypersphere.sphere.pairwise import row_logsumexp
 
@@ -56,20 +57,18 @@ class MoCo(Method):
         key = self.key_of(batch.views[1])
         queries = self.queries_of(batch)
         losses = [queue_loss(query, key, self.queue, self.temperature) for query in queries]
-        self.enqueue(key)
+        self.enqueue(gather(key))
         return self.step(self.name, sum(losses[1:], losses[0]) / len(losses), *queries)
 
     def queries_of(self, batch: Batch) -> tuple[Tensor, ...]:
         """Projections that are compared with the key: one."""
         view = batch.views[0]
         online = nn.Sequential(self.encoder, self.projector)
-        return (torch.cat(each_view(online, view.chunk(_groups(view)))),)
+        return (each_group(online, view, _groups(view)),)
 
     @torch.no_grad()
     def key_of(self, view: Tensor) -> Tensor:
-        groups = _groups(view)
-        keys = each_view(self.target, tuple(view[first::groups] for first in range(groups)))
-        return unit(torch.stack(keys, dim=1).flatten(0, 1))
+        return unit(each_group(self.target, view, _groups(view), apart=True))
 
     @torch.no_grad()
     def enqueue(self, key: Tensor) -> None:
@@ -82,4 +81,5 @@ class MoCo(Method):
 
 
 def _groups(view: Tensor) -> int:
-    return len(view) // GROUP if len(view) % GROUP == 0 else 1
+    images = len(view) * size()
+    return images // GROUP if images % GROUP == 0 else 1

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hypersphere.collectives import all_mean, gather
 from hypersphere.draws import WORDS, uniforms
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import cosines, swapped
-from hypersphere.nn import each_view, follow, mlp, rising, target_of
+from hypersphere.nn import alike_everywhere, each_view, follow, mlp, rising, target_of
 from hypersphere.nn.blocks import blocks_of, width_of
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import unit
@@ -59,7 +60,7 @@ class OBoW(Method):
         self.target = target_of(encoder)
         self.blocks = list(blocks_of(encoder))[-scales:]
         widths = [width_of(encoder.get_submodule(name)) for name in self.blocks] or [features]
-        self.generators = nn.ModuleList(mlp(width, hidden, projection, norm) for width in widths)
+        self.generators = nn.ModuleList(alike_everywhere(mlp(width, hidden, projection, norm)) for width in widths)
         self.vocabularies = nn.ModuleList(Vocabulary(prototypes, width, sharpness) for width in widths)
         self.temperature, self.tau, self.seed = temperature, tau, seed
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
@@ -120,7 +121,7 @@ class Vocabulary(nn.Module):
     def bag(self, places: Tensor) -> Tensor:
         """y ∝ max over places of softmax(−‖place − word‖² / δ), δ = mean least distance² / sharpness."""
         squared = squared_distances(places.flatten(0, 1), self.words).unflatten(0, places.shape[:2])
-        least = squared.amin(dim=2).mean()
+        least = all_mean(squared.amin(dim=2).mean())
         moved = torch.lerp(least, self.distance, self.momentum)
         self.distance.copy_(torch.where(self.distance > 0, moved, least))
         shares = torch.softmax(-self.sharpness * squared / self.distance.clamp(min=1e-12), dim=2)
@@ -132,7 +133,7 @@ class Vocabulary(nn.Module):
         pooled = _pooled(places)
         chosen = (chance * pooled.shape[1]).long()
         new = pooled.gather(1, chosen[:, None, None].expand(-1, 1, pooled.shape[2]))[:, 0]
-        self.words.copy_(torch.cat([new, self.words])[: len(self.words)])
+        self.words.copy_(torch.cat([gather(new), self.words])[: len(self.words)])
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:

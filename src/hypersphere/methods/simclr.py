@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from hypersphere.collectives import gather
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
@@ -32,4 +33,4 @@ class SimCLR(Method):
 
     def forward(self, batch: Batch) -> Step:
         z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
-        return self.step("nt_xent", nt_xent(z1, z2, self.temperature), z1, z2)
+        return self.step("nt_xent", nt_xent(gather(z1), gather(z2), self.temperature), z1, z2)

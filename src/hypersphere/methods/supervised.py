@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hypersphere.collectives import gather
 from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.nn import each_view
@@ -34,5 +35,6 @@ class Supervised(Method):
         if batch.label is None:
             raise UserError("supervised needs images with labels")
         features = each_view(self.encoder, batch.views)
-        losses = [cross_entropy(self.classifier(h), batch.label) for h in features]
+        label = gather(batch.label)
+        losses = [cross_entropy(gather(self.classifier(h)), label) for h in features]
         return self.step("cross_entropy", sum(losses[1:], losses[0]) / len(losses), *features)

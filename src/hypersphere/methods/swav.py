@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from hypersphere.collectives import gather, mine
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import Prototypes, swapped
 from hypersphere.nn import each_view, mlp
@@ -57,13 +58,16 @@ class SwAV(Method):
 
     @torch.no_grad()
     def _codes(self, scores: Tensor, queue: Tensor) -> Tensor:
-        among = torch.cat([scores, self.prototypes(queue)]) if len(queue) else scores
-        return sinkhorn(among, self.epsilon)[: len(scores)]
+        new = gather(scores)
+        among = torch.cat([new, self.prototypes(queue)]) if len(queue) else new
+        return mine(sinkhorn(among, self.epsilon)[: len(new)])
 
     @torch.no_grad()
     def _remember(self, *projections: Tensor) -> None:
         """The newest first, as many as the queue holds."""
-        new = torch.stack([unit(z.detach()) for z in projections])
+        if not self.queue.numel():
+            return
+        new = torch.stack([unit(gather(z.detach())) for z in projections])
         self.queue.copy_(torch.cat([new, self.queue], dim=1)[:, : self.queue.shape[1]])
 
     def before_step(self, progress: Tensor) -> None:

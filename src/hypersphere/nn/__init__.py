@@ -3,12 +3,14 @@
 from hypersphere.nn.ema import follow, rising, target_of
 from hypersphere.nn.encoders import ENCODERS, build_encoder, features_of
 from hypersphere.nn.heads import deep_mlp, mlp
-from hypersphere.nn.norm import each_view, keep_views_apart
+from hypersphere.nn.norm import alike_everywhere, each_group, each_view, keep_views_apart
 
 __all__ = [
     "ENCODERS",
+    "alike_everywhere",
     "build_encoder",
     "deep_mlp",
+    "each_group",
     "each_view",
     "features_of",
     "follow",

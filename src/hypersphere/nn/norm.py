@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import register_parametrization
 
+from hypersphere.collectives import rank, size
 from hypersphere.kernels import usable
 
 Norm = Literal["batch", "group", "none"]  # group: GroupNorm, with the weights before it standardized
@@ -18,9 +19,12 @@ Norm = Literal["batch", "group", "none"]  # group: GroupNorm, with the weights b
 
 class PerView(_BatchNorm):
     """BatchNorm whose batch may be several views, one after the other, each with statistics of its own; and, in the
-    same pass over memory where there is a kernel for it, what follows: ReLU(norm(x) + residual)."""
+    same pass over memory where there is a kernel for it, what follows: ReLU(norm(x) + residual). Its batch is that of
+    all processes."""
 
     views = 1
+    group: Tensor | None = None  # of each image, where groups are other than the views
+    alone = False  # whether each process keeps to itself: all have the same batch
 
     def forward(
         self,
@@ -40,6 +44,8 @@ class PerView(_BatchNorm):
             residual = residual_norm(residual)
         if kernel:
             return self._fused(x, residual, relu, None, sums)
+        if self._is_synchronized():
+            return _activated(self._synchronized(x), residual, relu)
         views = self.views if self.training else 1
         out = torch.cat([super(PerView, self).forward(view) for view in x.chunk(views)]) if views > 1 else None
         return _activated(super().forward(x) if out is None else out, residual, relu)
@@ -54,9 +60,37 @@ class PerView(_BatchNorm):
         return whole and differentiable and takes(x) and x.numel() // x.shape[1] // self.views > 1
 
     def _is_plain(self) -> bool:
-        """As BatchNorm is by default, in single precision."""
+        """As BatchNorm is by default, in single precision, of one process."""
         tracked = self.track_running_stats and self.running_mean is not None and self.momentum is not None
-        return self.affine and tracked and self.weight.dtype == self.running_mean.dtype == torch.float32  # type: ignore[union-attr]
+        plain = self.affine and tracked and not self._is_synchronized()
+        return plain and self.weight.dtype == self.running_mean.dtype == torch.float32  # type: ignore[union-attr]
+
+    def _is_synchronized(self) -> bool:
+        return self.training and size() > 1 and not self.alone
+
+    def _synchronized(self, x: Tensor) -> Tensor:
+        from hypersphere.nn.synchronized import Synchronized
+
+        group = self.group
+        if group is None:
+            group = torch.arange(len(x), device=x.device) * self.views // len(x)
+        weight = x.new_ones(x.shape[1]).float() if self.weight is None else self.weight
+        bias = torch.zeros_like(weight) if self.bias is None else self.bias
+        member = (group == torch.arange(self.views, device=x.device)[:, None]).to(weight.dtype)
+        y, count, mean, variance = Synchronized.apply(x, weight, bias, member, self.eps)
+        self._track(mean, variance * count / (count - 1))
+        return y
+
+    @torch.no_grad()
+    def _track(self, means: Tensor, variances: Tensor) -> None:
+        """Running statistics, one group after the other."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        for mean, variance in zip(means, variances, strict=True):
+            self.num_batches_tracked.add_(1)
+            share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+            self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 
     def _is_fused_with(self, main: "PerView", residual: Tensor | None) -> bool:
         both = self.training and main.training and self.views == main.views
@@ -101,6 +135,14 @@ def keep_views_apart(network: nn.Module) -> bool:
     return all(isinstance(m, PerView) for m in network.modules() if isinstance(m, _BatchNorm))
 
 
+def alike_everywhere(network: nn.Module) -> nn.Module:
+    """A network whose input is the same on all processes: there is nothing to synchronize."""
+    for module in network.modules():
+        if isinstance(module, PerView):
+            module.alone = True
+    return network
+
+
 def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """`network` of each view: on a GPU of all of a size at once, where that changes nothing but the time it takes."""
     if not (views[0].is_cuda and keep_views_apart(network)):
@@ -109,21 +151,35 @@ def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ..
     return tuple(out for group in alike for out in together(network, group))
 
 
+def each_group(network: nn.Module, view: Tensor, groups: int, *, apart: bool = False) -> Tensor:
+    """`network` of a view, where so many groups of the images of all processes have batch statistics of their own:
+    neighbours, or, `apart`, every n-th image."""
+    if size() > 1:
+        place = rank() * len(view) + torch.arange(len(view), device=view.device)
+        group = place % groups if apart else place * groups // (size() * len(view))
+        with _several(network, groups, group):
+            return network(view)
+    if apart:
+        parts = each_view(network, tuple(view[first::groups] for first in range(groups)))
+        return torch.stack(parts, dim=1).flatten(0, 1)
+    return torch.cat(each_view(network, view.chunk(groups)))
+
+
 def together(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     with _several(network, len(views)):
         return network(torch.cat(views)).chunk(len(views))
 
 
 @contextlib.contextmanager
-def _several(network: nn.Module, views: int) -> Iterator[None]:
+def _several(network: nn.Module, views: int, group: Tensor | None = None) -> Iterator[None]:
     norms = [module for module in network.modules() if isinstance(module, PerView)]
     for module in norms:
-        module.views = views
+        module.views, module.group = views, group
     try:
         yield
     finally:
         for module in norms:
-            module.views = 1
+            module.views, module.group = 1, None
 
 
 def norm_act(

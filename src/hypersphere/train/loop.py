@@ -1,21 +1,28 @@
 """The training loop: views, loss, one update, and what is written down."""
 
 import contextlib
+import inspect
 import itertools
 import math
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from hypersphere.collectives import all_mean, as_on_first, first_does, mine, size
 from hypersphere.draws import permutation
-from hypersphere.errors import Collapsed, Diverged
+from hypersphere.errors import Collapsed, Diverged, UserError
+from hypersphere.launch import launched
 from hypersphere.methods import Batch, Features, Method, Step
+from hypersphere.nn import keep_views_apart
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
 from hypersphere.train.capture import Captured
@@ -23,6 +30,11 @@ from hypersphere.train.log import Log
 from hypersphere.train.narrow import Narrowed
 
 SAVE_SECONDS = 120.0  # between checkpoints
+
+
+# buffers come out the same on all processes; torch has had two names for not sending them with each batch
+_NAMES = inspect.signature(DistributedDataParallel).parameters
+_BUFFERS_SENT = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
 
 
 class Monitor(Protocol):
@@ -68,11 +80,12 @@ class Plan:
         return self.epochs * self.steps_per_epoch
 
     def order(self, start: int, device: torch.device) -> Order:
-        """Of the images, from an update on: a function of the seed and the epoch."""
+        """Of the images, from an update on: a function of the seed and the epoch, and of that this process's share."""
         first, place = divmod(start, self.steps_per_epoch)
         for epoch in range(first, self.epochs):
             whole = permutation(self.images, seed=self.seed, epoch=epoch, device=device)
-            yield epoch, whole[place * self.batch : self.steps_per_epoch * self.batch].split(self.micro_batch)
+            rest = whole[place * self.batch : self.steps_per_epoch * self.batch]
+            yield epoch, [mine(samples) for samples in rest.split(self.micro_batch)]
             place = 0
 
 
@@ -107,6 +120,15 @@ class Trainer:
         self.precision = precision
         self.autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
+
+    def join(self) -> None:
+        """The other processes: each has its share of every micro-batch. Autocast converts weights one by one then, so
+        that gradients travel while others are still computed."""
+        if size() > 1:
+            if not keep_views_apart(self.method):
+                raise UserError("`encoder`: its kind of BatchNorm cannot be synchronized across processes")
+            quiet: dict[str, Any] = {_BUFFERS_SENT: False}
+            self.loss_of = DistributedDataParallel(self.method, **quiet)
 
     @property
     def input_type(self) -> torch.dtype:
@@ -143,13 +165,16 @@ class Trainer:
             group.update(lr=group.get("rate", lr), progress=progress)
         self.method.before_step(progress)
         terms: dict[str, Tensor] = {}
-        for batch in batches:
-            with self.autocast:
-                loss, parts = self.loss_of(batch)
-            self.scaler.scale(loss / len(batches)).backward()
+        for number, batch in enumerate(batches, 1):
+            with self._gradients_kept() if number < len(batches) else contextlib.nullcontext():
+                with self.autocast:
+                    loss, parts = self.loss_of(batch)
+                self.scaler.scale(loss / len(batches)).backward()
             for name, value in {"loss": loss.detach(), **parts}.items():
                 terms[name] = terms.get(name, 0) + value / len(batches)
-        if self.regularizer is not None:
+        if size() > 1:
+            terms = dict(zip(terms, all_mean(torch.stack(list(terms.values()))), strict=True))
+        if self.regularizer is not None:  # the same on all processes
             energy = self.regularizer()
             if energy.requires_grad:
                 self.scaler.scale(energy).backward()
@@ -161,45 +186,86 @@ class Trainer:
         self.method.after_step(progress)
         return terms
 
+    def _gradients_kept(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, they are not yet exchanged with other processes."""
+        together = isinstance(self.loss_of, DistributedDataParallel)
+        return self.loss_of.no_sync() if together else contextlib.nullcontext()  # type: ignore[attr-defined]
+
 
 def train(
     trainer: Trainer,
     feed: Feed,
     plan: Plan,
     *,
-    log: Log,
+    log: Log | None,
     save: Callable[[], None],
     monitors: Sequence[Monitor] = (),
     alarm: Alarm = lambda epoch, seen: None,
     progress: Progress | None = None,
     features: Features | None = None,
 ) -> None:
-    """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises."""
-    method, start = trainer.method.train(), trainer.step
-    seen: dict[str, float] = {}
-    due = _saving(plan.save_every)
+    """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises.
+
+    Of several processes the first alone writes, measures and saves (the others need no log), and all stop after the
+    same update.
+    """
+    trainer.join()
+    method, start, launcher = trainer.method.train(), trainer.step, os.getppid()
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     coming = feed(plan.order(start, trainer.device))
     with _stop_requests() as stop:
+        record = _Record(trainer, plan, log, save, monitors, alarm, progress, stop)
         for step in range(start, plan.steps):
-            epoch, place = divmod(step, plan.steps_per_epoch)
-            if place == 0:
+            if step % plan.steps_per_epoch == 0:
                 method.start_epoch(features)
+                as_on_first(method.buffers() if method.growing else ())  # clusters were found
             batches = _Next(coming, plan.batch // plan.micro_batch)
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
-            seen |= _write(log, trainer.step, plan, terms, lr)
-            if place == plan.steps_per_epoch - 1:
-                seen |= _monitor(log, trainer.step, epoch + 1, plan.epochs, monitors, method, alarm, save)
-            if progress is not None:
-                progress.update(trainer.step, _note(seen))
-            if due(trainer.step) or trainer.step == plan.steps or stop:
-                _check_finite(terms, trainer.step)
-                with _undisturbed(stop):
-                    save()
-            if stop and trainer.step < plan.steps:
-                raise Interrupted(trainer.step, stop[0])
+            signum = first_does(partial(record.after_update, terms, lr), partial(_asked, stop, launcher))
+            if signum and trainer.step < plan.steps:
+                first_does(partial(record.keep, terms))
+                raise Interrupted(trainer.step, signum)
+
+
+@dataclass
+class _Record:
+    """What is written down after an update: the log, what monitors see, the checkpoint when it is time for one."""
+
+    trainer: Trainer
+    plan: Plan
+    log: Log | None
+    save: Callable[[], None]
+    monitors: Sequence[Monitor]
+    alarm: Alarm
+    progress: Progress | None
+    stop: list[int]
+
+    def __post_init__(self) -> None:
+        self.seen: dict[str, float] = {}
+        self.due, self.kept = _saving(self.plan.save_every), 0
+
+    def after_update(self, terms: dict[str, Tensor], lr: float) -> None:
+        step, plan, log = self.trainer.step, self.plan, self.log
+        assert log is not None
+        self.seen |= _write(log, step, plan, terms, lr)
+        epoch, place = divmod(step, plan.steps_per_epoch)
+        if place == 0:
+            watched = (self.monitors, self.trainer.method, self.alarm, self.save)
+            self.seen |= _monitor(log, step, epoch, plan.epochs, *watched)
+        if self.progress is not None:
+            self.progress.update(step, _note(self.seen))
+        if self.due(step) or step == plan.steps or self.stop:
+            self.keep(terms)
+
+    def keep(self, terms: dict[str, Tensor]) -> None:
+        """A checkpoint of this update, if there is none yet."""
+        if self.kept < self.trainer.step:
+            _check_finite(terms, self.trainer.step)
+            with _undisturbed(self.stop):
+                self.save()
+            self.kept = self.trainer.step
 
 
 class _Next(Sequence[Batch]):
@@ -285,6 +351,12 @@ def _monitor(
             save()
             raise
     return values
+
+
+def _asked(stop: list[int], launcher: int) -> int:
+    """The signal that asks to stop, or 0. Processes whose launcher is gone stop as well: nobody else would end them."""
+    gone = launched() > 1 and os.getppid() != launcher
+    return stop[0] if stop else signal.SIGTERM if gone else 0
 
 
 @contextlib.contextmanager

@@ -1,0 +1,174 @@
+"""What several processes cost: python -m hypersphere.bench.ranks, and the same under torchrun.
+
+The model: an update takes the time of computing, then of sending gradients, then of a wait for each of many small
+messages (BatchNorm's statistics, and what losses gather). Under torchrun it is put beside the measured time; one
+process prints what it says of large encoders on usual networks.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
+
+from hypersphere.build import build_method, trainer_of
+from hypersphere.collectives import rank, size
+from hypersphere.config import Config, recipe
+from hypersphere.joining import joined
+from hypersphere.machine import execution_of
+from hypersphere.methods import Batch
+from hypersphere.nn import alike_everywhere, keep_views_apart
+from hypersphere.nn.norm import PerView
+from hypersphere.train import Trainer
+
+TURNS = 15
+MEETINGS = 20
+LARGE = {"ResNet-50": "torchvision/resnet50", "ViT-B/16": "torchvision/vit_b_16"}
+SMALL: dict[str, tuple[Config, tuple[int, ...]]] = {  # images of each process
+    "digits": (recipe("byol", "digits", device="cpu"), (128, 1, 8, 8)),
+    "ResNet-18": (recipe("byol", "cifar10", device="cpu", hidden=512), (4, 3, 32, 32)),
+}
+
+
+def trainer_for(config: Config, channels: int) -> Trainer:
+    torch.manual_seed(0)
+    method = build_method(config, channels).train()
+    keep_views_apart(method)
+    return trainer_of(config, method, execution_of(config))
+
+
+def images(shape: tuple[int, ...]) -> Batch:
+    return Batch((torch.randn(shape), torch.randn(shape)), torch.arange(shape[0]), None)
+
+
+def medians(**works: Callable[[], object]) -> dict[str, float]:
+    """Milliseconds of each, in turns, so that other work on the machine slows all of them alike."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(TURNS):
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            times[name].append(1e3 * (time.perf_counter() - began))
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def gradients(trainer: Trainer) -> torch.Tensor:
+    """As many numbers as an update sends."""
+    return torch.zeros(sum(p.numel() for p in trainer.method.parameters() if p.requires_grad))
+
+
+def unsent(work: Callable[[], object]) -> int:
+    """Work as one process of several does, but without their messages; how many there would be."""
+    kept: tuple[Any, Any] = (dist.all_reduce, dist.all_gather)
+    count = 0
+
+    def note(*given: Any) -> None:
+        nonlocal count
+        count += 1
+
+    def copy(parts: list[torch.Tensor], x: torch.Tensor) -> None:
+        note()
+        for part in parts:
+            part.copy_(x)
+
+    dist.all_reduce, dist.all_gather = note, copy  # type: ignore[assignment]
+    try:
+        work()
+    finally:
+        dist.all_reduce, dist.all_gather = kept
+    return count
+
+
+def measured(config: Config, shape: tuple[int, ...]) -> dict[str, float]:
+    """An update of each process by itself, and of all together, beside the sum of its parts: computing (where BatchNorm
+    is several operations, not one), sending gradients, and the small messages."""
+    apart, computing, together = (trainer_for(config, shape[1]) for _ in range(3))
+    alike_everywhere(apart.method)
+    together.join()
+    batch, numbers, few, square = images(shape), gradients(together), torch.zeros(128), torch.randn(384, 384)
+
+    def update(trainer: Trainer) -> None:
+        trainer.update([batch], 0.01, 0.5)
+
+    def pieces(meeting: bool) -> None:
+        """Of computing, a millisecond or so each, with or without a message after them."""
+        for _ in range(MEETINGS):
+            square @ square
+            if meeting:
+                dist.all_reduce(few)
+
+    update(together)
+    found = medians(
+        apart_ms=lambda: update(apart),
+        computing_ms=lambda: unsent(lambda: update(computing)),
+        together_ms=lambda: update(together),
+        gradients_ms=lambda: dist.all_reduce(numbers),
+        with_messages=lambda: pieces(True),
+        without=lambda: pieces(False),
+    )
+    found["message_ms"] = (found.pop("with_messages") - found.pop("without")) / MEETINGS
+    found |= {"small_messages": unsent(lambda: update(computing)), "gradient_mb": numbers.nbytes / 1e6}
+    predicted = found["computing_ms"] + found["gradients_ms"] + found["small_messages"] * found["message_ms"]
+    return found | {"predicted_ms": predicted}
+
+
+def large(encoder: str) -> dict[str, float]:
+    """Of BYOL on 224 × 224 images: operations for an image, bytes of gradients, small messages of an update."""
+    trainer = trainer_for(recipe("byol", "imagenet", device="cpu", encoder=encoder), 3)
+    calls = [0, 0]  # forward, backward
+
+    def note(norm: PerView, given: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        calls[0] += 1
+        calls[1] += output.requires_grad
+
+    for module in trainer.method.modules():
+        if isinstance(module, PerView):
+            module.register_forward_hook(note)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        trainer.update([images((2, 3, 224, 224))], 0.01, 0.5)
+    parameters = gradients(trainer)
+    found = {"gflop_an_image": counter.get_total_flops() / 2e9, "gradient_mb": parameters.nbytes / 1e6}
+    return found | {"small_messages": sum(calls) + 1}  # and one of the logged terms
+
+
+# nodes of 8 GPUs, and Gbit/s between them: inside a node NVLink's, each way; otherwise of the node's network card
+NETWORKS = {"1 node, NVLink": (1, 3600)} | {f"{n} nodes, {r} Gbit/s": (n, r) for n in (2, 8) for r in (10, 100, 400)}
+GPU_TFLOPS = 165.0  # of an H200 without our BatchNorm kernels and CUDA graphs: 9.17 TFLOP in 55.4 ms (NOTES.md)
+MESSAGE_MS = 0.05  # a small message between GPUs: assumed, not measured
+AT_ONCE = 256  # images of each GPU
+
+
+def efficiencies(found: dict[str, float]) -> dict[str, float]:
+    """Computing / all: where nothing is sent while gradients are computed, and where as much as fits is."""
+    computing = AT_ONCE * found["gflop_an_image"] / GPU_TFLOPS
+    waiting = found["small_messages"] / 2 * MESSAGE_MS  # both views go through together on a GPU
+    shown = {}
+    for name, (nodes, gbit) in NETWORKS.items():
+        ring = nodes if nodes > 1 else 8
+        sending = 2 * (ring - 1) / ring * found["gradient_mb"] / (gbit / 8)
+        for told, hidden in (
+            ("in turn", 0.0),
+            ("overlapping", computing / 2),
+        ):  # half of BYOL's operations are backward
+            shown[f"{name}, {told}"] = round(computing / (computing + max(0.0, sending - hidden) + waiting), 2)
+    return {"computing_ms": computing, **shown}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with joined(torch.device("cpu"), 600):
+        if size() > 1:
+            found = {name: measured(*case) for name, case in SMALL.items()}
+        else:
+            found = {name: (counted := large(encoder)) | efficiencies(counted) for name, encoder in LARGE.items()}
+        if rank() == 0:
+            print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

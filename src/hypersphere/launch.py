@@ -1,0 +1,27 @@
+"""What a launcher, such as torchrun, has told this process: nothing, where there is none."""
+
+import os
+import socket
+
+
+def launched() -> int:
+    """How many processes there are for this job."""
+    return int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
+
+
+def is_first() -> bool:
+    """Of those: who prints."""
+    return launched() == 1 or os.environ["RANK"] == "0"
+
+
+def place_on_machine() -> tuple[int, int]:
+    """Which of how many processes on this machine this is."""
+    if launched() == 1:
+        return 0, 1
+    return int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def job() -> str | None:
+    """A name that the processes of a job share, and those that torchrun starts in their place; None without it."""
+    told = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{socket.gethostname()}-{os.getppid()}" if told == "none" else told

@@ -1,0 +1,112 @@
+"""Several processes, each with its share of every batch, learn what one learns from the whole; and end together.
+
+The tests share one job, and are one test for that: with pytest-xdist each worker would start its own.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from hypersphere.train import load_checkpoint, read_metrics
+from tests.distributed.updates import CASES, state_after
+
+
+def test_processes_of_a_job(tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.distributed.jobs", str(tmp_path)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, env=environment, cwd=root, start_new_session=True) as job:
+        assert job.wait(timeout=240) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    updates_are_those_of_one_process(tmp_path)
+    runs_go_on_with_any_number_of_processes(tmp_path, found["resumed"])
+    a_killed_process_is_replaced(tmp_path)
+    a_process_that_stalls_ends_all(tmp_path, found["stalled"])
+    what_the_first_cannot_write_ends_all(tmp_path, found["full"])
+    shares_are_equal(found["uneven"])
+    files_are_shared_out(tmp_path, found["files"])
+    nothing_is_left_behind(job.pid, found)
+
+
+def updates_are_those_of_one_process(out):
+    """Of every method: gradients, BatchNorm's running statistics, queues, centres, vocabularies, labels."""
+    one, other = (torch.load(out / f"updates-{rank}.pt") for rank in (0, 1))
+    for case, config in CASES.items():
+        wanted = state_after(config)
+        assert one[case].keys() == other[case].keys() == wanted.keys()
+        single = config.method == "obow"
+        largest = max(float(value.abs().max()) for name, value in wanted.items() if name.startswith("gradient"))
+        for name, value in wanted.items():
+            assert torch.equal(one[case][name], other[case][name]), (case, name)
+            near = {"rtol": 1e-4, "atol": 1e-5 * largest} if single else {"rtol": 1e-9, "atol": 1e-11 * largest}
+            told = partial("{}, {}: {}".format, case, name)
+            torch.testing.assert_close(one[case][name], value, **near, msg=told)
+
+
+def assert_same_curve(run, whole):
+    ours, theirs = (read_metrics(folder / "metrics.jsonl") for folder in (run, whole))
+    assert [line["step"] for line in ours] == [line["step"] for line in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+    one, other = (load_checkpoint(folder / "checkpoint.pt") for folder in (run, whole))
+    assert one["step"] == other["step"]
+    torch.testing.assert_close(one["method"], other["method"], rtol=1e-3, atol=1e-4)
+
+
+def runs_go_on_with_any_number_of_processes(out, found):
+    assert found["two"]["codes"] == [143, 143]  # one was asked to stop
+    assert found["two"]["told"][-1].startswith("hypersphere: stopped after update 4 of 10")
+    assert len(found["two"]["told"]) == 1
+    assert found["three"]["codes"] == [143] * 3
+    assert found["three"]["told"][0].endswith("going on from update 4 of 10")
+    assert found["one"]["codes"] == [0]
+    assert found["one"]["told"][0].endswith("going on from update 8 of 10")
+    assert_same_curve(out / "resumed", out / "whole")
+
+
+def a_killed_process_is_replaced(out):
+    """By SIGKILL in the sixth update, under torchrun's agent; the folder of no name is found again."""
+    (run,) = (out / "runs").iterdir()
+    assert_same_curve(run, out / "whole")
+
+
+def a_process_that_stalls_ends_all(out, found):
+    """The one that waits ends after its 1 s; the other, which slept for 3 s, when it wakes."""
+    assert found["codes"] == [2, 2]
+    assert all(line.endswith("ended, or did not answer within --timeout 1 s") for line in found["told"])
+    waited, slept = (float((out / f"stalled-{rank}").read_text()) for rank in (0, 1))
+    assert 1 < waited < slept < 10
+    assert read_metrics(out / "stalled" / "metrics.jsonl")[-1]["step"] == 2
+
+
+def what_the_first_cannot_write_ends_all(out, found):
+    assert found["codes"] == [2, 2]
+    assert found["told"] == [f"hypersphere: could not write {out}/full/checkpoint.pt: File too large"]
+    assert found["seconds"] < 10
+
+
+def shares_are_equal(found):
+    assert found["codes"] == [2, 2, 2]
+    wanted = "hypersphere: --batch 128 cannot be shared out equally among 3 processes: say 126 or 129"
+    assert found["told"] == [wanted]
+
+
+def files_are_shared_out(out, found):
+    assert found["codes"] == [0, 0]
+    assert_same_curve(out / "files-two", out / "files-one")
+
+
+def nothing_is_left_behind(session, found):
+    with pytest.raises(ProcessLookupError):
+        os.killpg(session, 0)
+    for job in (found["resumed"]["two"], found["stalled"], found["full"]):
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("localhost", job["port"]))
