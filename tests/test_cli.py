@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -19,11 +18,12 @@ from hypersphere.commands.learn import PretrainOptions
 from hypersphere.options import take_word
 from hypersphere.probes import EVERY_PROBE
 from hypersphere.train import load_checkpoint, read_metrics
+from tests.processes import Process, completed
 
 COMMAND = [sys.executable, "-m", "hypersphere"]
 SMALL = ["--data", "digits", "--hidden", "32", "--projection", "8", "--device", "cpu"]
-RUN = ["pretrain", "byol-mhe", *SMALL, "--epochs", "6", "--save-every", "7", "--log-every", "1", "--knn-every", "3"]
-STEPS = 48
+RUN = ["pretrain", "byol-mhe", *SMALL, "--epochs", "4", "--save-every", "7", "--log-every", "1", "--knn-every", "2"]
+STEPS = 32
 
 
 def hypersphere(*words, **options) -> subprocess.CompletedProcess:
@@ -37,11 +37,7 @@ def in_this_process(capsys, *words) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(words, status, *capsys.readouterr())
 
 
-def start(*words) -> subprocess.Popen:
-    return subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_step(folder: Path, step: int, process: subprocess.Popen) -> None:
+def wait_for_step(folder: Path, step: int, process: Process) -> None:
     while process.poll() is None:
         lines = read_metrics(folder / "metrics.jsonl")
         if lines and lines[-1]["step"] >= step:
@@ -63,7 +59,7 @@ def one_line(found: subprocess.CompletedProcess) -> str:
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken") / "run"
-    found = hypersphere(*RUN, "--out", folder)
+    found = completed(*RUN, "--out", folder)
     assert found.returncode == 0, found.stderr
     assert f"{STEPS} updates" in found.stdout
     return folder
@@ -84,13 +80,13 @@ def test_a_run_killed_at_random_steps_ends_as_if_never_stopped(unbroken, tmp_pat
     print(f"kill seed {seed}: at steps {steps}")  # shown when the test fails
     words = [*RUN, "--out", folder]
     for step in steps:
-        process = start(*words)
+        process = Process(*words)
         wait_for_step(folder, step, process)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         process.communicate()
         words = ["pretrain", "--resume", folder]
-    found = hypersphere(*words)
+    found = completed(*words)
     assert found.returncode == 0, found.stderr
     assert_same_run(folder, unbroken)
 
@@ -98,22 +94,22 @@ def test_a_run_killed_at_random_steps_ends_as_if_never_stopped(unbroken, tmp_pat
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_saves_itself(unbroken, tmp_path, signum):
     folder = tmp_path / "run"
-    process = start(*RUN, "--out", folder, "--save-every", "1000")
+    process = Process(*RUN, "--out", folder, "--save-every", "1000")
     wait_for_step(folder, 5, process)
     process.send_signal(signum)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signum
-    step = int(re.search(r"stopped after update (\d+) of 48: go on with --resume", stderr).group(1))
+    step = int(re.search(r"stopped after update (\d+) of 32: go on with --resume", stderr).group(1))
     assert "Traceback" not in stderr
     assert load_checkpoint(folder / "checkpoint.pt")["step"] == step < STEPS
     if signum == signal.SIGINT:
-        found = hypersphere("pretrain", "byol-mhe", "--data", "digits", "--resume", folder)
+        found = completed("pretrain", "byol-mhe", "--data", "digits", "--resume", folder)
         assert found.returncode == 0, found.stderr
         assert_same_run(folder, unbroken)
 
 
 def test_evaluate_shows_a_table(unbroken):
-    found = hypersphere("evaluate", unbroken, "--probes", "knn", "few-shot", "linear-cached")
+    found = completed("evaluate", unbroken, "--probes", "knn", "few-shot", "linear-cached")
     assert found.returncode == 0, found.stderr
     for word in ("20-NN", "1-shot", "linear-cached", "uniformity", "evaluation.json"):
         assert word in found.stdout
@@ -266,16 +262,14 @@ def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_pat
 def test_a_full_disk_is_told_and_the_checkpoint_before_is_whole(tmp_path):
     """The largest file allowed is smaller than a checkpoint: writing it fails midway, as on a full disk."""
     folder = tmp_path / "run"
-    process = start(*RUN, "--out", folder)
+    process = Process(*RUN, "--out", folder)
     wait_for_step(folder, 8, process)
     process.kill()
     process.communicate()
     before = (folder / "checkpoint.pt").read_bytes()
     limit = len(before) // 2
 
-    found = hypersphere(
-        "pretrain", "--resume", folder, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    )
+    found = completed("pretrain", "--resume", folder, file_limit=limit)
     assert re.search(r"could not write .*checkpoint.pt: File too large; the one before is untouched", one_line(found))
     assert (folder / "checkpoint.pt").read_bytes() == before
     assert not (folder / "checkpoint.pt.part").exists()
@@ -290,7 +284,7 @@ def test_a_really_full_disk(unbroken, tmp_path):
         pytest.skip("mounting a small file system takes root")
     try:
         folder = disk / "run"
-        message = one_line(hypersphere(*RUN, "--out", folder))
+        message = one_line(completed(*RUN, "--out", folder))
         assert re.search(r"could not write .*: No space left on device", message)
         assert load_checkpoint(folder / "checkpoint.pt")["step"] == 7
         assert not (folder / "checkpoint.pt.part").exists()
