@@ -98,7 +98,7 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
 def test_a_figure_is_trained_for_and_drawn(tmp_path, quick):
     """Features on the circle, before and after learning; the same runs' curves."""
     options = {**SMALL, "dimensions": 2, "knn_every": 1}
-    before = Cell("mini-circle-random", "byol", "digits", options, trained=False)
+    before = Cell("mini-circle-random", "byol", "digits", options, trained=False, probes=("knn",))
     after = Cell("mini-circle", "byol-mhe", "digits", options)
     figures = {
         "fig:mini": Figure("fig:mini", "", "circle", (("random", before), ("BYOL-MHE", after))),

@@ -244,13 +244,14 @@ def test_pretrain_from_python(preset, tmp_path):
 
 def test_byol_mhe_learns(tmp_path):
     """A few seconds without labels, and one label a class tells much more than before."""
-    run = pretrain("byol-mhe", "digits", epochs=15, knn_every=0, out=tmp_path / "run", device="cpu", progress=False)
+    small = {"hidden": 256, "projection": 64, "knn_every": 0, "device": "cpu"}
+    run = pretrain("byol-mhe", "digits", epochs=8, out=tmp_path / "run", progress=False, **small)
     torch.manual_seed(run.config.seed)
     untrained = build_method(run.config, channels=1).encoder
     before = evaluate_on(untrained, run.config, ("few-shot",), "validation")["1-shot"]["top1"]
     after = run.evaluate(("few-shot", "knn"))
     assert after["1-shot"]["top1"] > before + 15
-    assert after["knn"]["top1"] > 92
+    assert after["knn"]["top1"] > 91
 
 
 def test_runs_get_folders_of_their_own(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """What a table's cell means: the config of its runs, and what was published."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from hypersphere.config import Config, recipe
@@ -30,7 +31,7 @@ class Cell:
     def config(self, seed: int, **changes: Any) -> Config:
         """Of one run, on the whole training set and the test set unless `options` say otherwise; `changes` such as
         `epochs` make another protocol."""
-        return recipe(self.method, self.data, **{"holdout": "test", **self.options, **changes, "seed": seed})
+        return _config(self, tuple({**changes, "seed": seed}.items()))
 
     @property
     def obstacle(self) -> str | None:
@@ -40,6 +41,11 @@ class Cell:
         except UserError as error:
             return str(error).split(" (there are")[0].replace("`", "")
         return None
+
+
+@cache  # a page asks for each many times
+def _config(cell: Cell, changes: tuple[tuple[str, Any], ...]) -> Config:
+    return recipe(cell.method, cell.data, **{"holdout": "test", **cell.options, **dict(changes)})
 
 
 # What was tuned on validation images (tuning.py), for ResNet-18 on CIFAR-10 and all its variants alike.
