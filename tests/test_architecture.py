@@ -49,6 +49,7 @@ ARROWS = {
     },
     "feed": {"data", "methods", "train", "views"},
     "sets": {"config", "data", "views"},
+    "probing": {"data", "evaluate", "feed", "views"},
     "run": {
         "build",
         "config",
@@ -58,6 +59,7 @@ ARROWS = {
         "feed",
         "machine",
         "methods",
+        "probing",
         "sets",
         "train",
         "views",

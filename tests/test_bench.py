@@ -122,7 +122,7 @@ def test_updates_fed_from_files(bench_of_digits, tmp_path, monkeypatch, capsys):
     figures = found["simclr hypersphere/digits"]
     assert figures["updates_an_epoch"] == 2
     assert figures["waiting_share"] > 0.4
-    assert figures["step_ms"] - figures["step_of_held_images_ms"] == pytest.approx(200, rel=0.3)
+    assert 150 < figures["step_ms"] - figures["step_of_held_images_ms"] < 1000  # four images
     assert found["one core"]["fed_a_second"] < found["one core"]["decoded_a_second"]
     assert main(["bench", "--parts", "step", "--data", str(tmp_path), "--device", "cpu"]) == 2
     assert "need images in memory" in capsys.readouterr().err

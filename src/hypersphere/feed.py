@@ -10,6 +10,7 @@ from torch import Tensor
 from hypersphere.data import Images
 from hypersphere.data.folder import Listing
 from hypersphere.data.stream import Decoded, Stream, Wanted
+from hypersphere.draws import VIEWS
 from hypersphere.methods import Batch
 from hypersphere.train import Order
 from hypersphere.views import Recipe, Views
@@ -33,9 +34,18 @@ class FromFiles:
     """Each image decoded once by a worker, which crops all views of it; the rest is done on the device."""
 
     def __init__(
-        self, files: Listing, recipe: Recipe, seed: int, device: torch.device, dtype: torch.dtype, workers: int
+        self,
+        files: Listing,
+        recipe: Recipe,
+        seed: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        workers: int,
+        draws: int = VIEWS,
     ) -> None:
+        """`draws`: the stream of random numbers that crops and colours are drawn from."""
         self.files, self.recipe, self.seed, self.device, self.dtype = files, recipe, seed, device, dtype
+        self.draws = draws
         self.labels = None if files.labels is None else files.labels.to(device)
         make, side = partial(crops, recipe=recipe), smallest_side(recipe)
         self.stream = Stream(files.paths, make, side=side, workers=workers, pin=device.type == "cuda")
@@ -56,9 +66,9 @@ class FromFiles:
     def finish(self, decoded: Decoded, epoch: int) -> Batch:
         """What is done on the device."""
         pixels, sample = (x.to(self.device, non_blocking=True) for x in decoded)
-        views = finished(pixels, sample, self.recipe, self.seed, epoch, self.dtype)
+        views = finished(pixels, sample, self.recipe, self.seed, epoch, self.dtype, self.draws)
         return Batch(views, sample, None if self.labels is None else self.labels[sample])
 
     def asked(self, sample: Tensor, epoch: int) -> list[Wanted]:
-        numbers = crop_numbers(self.recipe, sample, self.seed, epoch)
+        numbers = crop_numbers(self.recipe, sample, self.seed, epoch, self.draws)
         return [Wanted(number, how) for number, how in zip(sample.tolist(), numbers, strict=True)]

@@ -29,7 +29,16 @@ from hypersphere.data import SOURCES, Holdout, Images, Listing, load_data
 from hypersphere.data.unreadable import tell_unreadable
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.errors import Collapsed, UserError
-from hypersphere.evaluate import Evaluation, centre, evaluate_encoder, extract, in_channels, transferred
+from hypersphere.evaluate import (
+    Evaluation,
+    InMemory,
+    Pictures,
+    centre,
+    evaluate_encoder,
+    extract,
+    in_channels,
+    transferred,
+)
 from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
 from hypersphere.joining import joined
@@ -37,6 +46,7 @@ from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
+from hypersphere.probing import InFiles
 from hypersphere.progress import progress_bar, tell
 from hypersphere.sets import (
     FILES,
@@ -62,7 +72,7 @@ from hypersphere.train import (
     save_checkpoint,
     train,
 )
-from hypersphere.views import RECIPES, Views
+from hypersphere.views import RECIPES, Recipe, Views
 
 
 class Run:
@@ -195,13 +205,10 @@ def evaluate_on(
     device, recipe, data = _device_of(encoder), view_recipe(config), data or config.data
     if data != config.data:
         recipe = transferred(RECIPES[data], recipe)
-    if in_files(config) and data == config.data and not files_of(config, holdout, run)[0].classes:
+    sets = _pictures(config, data, holdout, recipe, device, run, progress)
+    if len(sets) < 2 or not all(map(len, sets)):
         raise UserError(f"the images of {data} have no labels to probe with: hypersphere diagnose needs none")
-    images = images_of(config.replace(data=data), holdout, progress=progress, run=run)
-    sets = (some.to(device) for some in images)
-    learnt, held_out = (in_channels(images.labelled, len(recipe.mean)) for images in sets)
-    if not len(learnt) or not len(held_out):
-        raise UserError(f"the images of {data} have no labels to probe with: hypersphere diagnose needs none")
+    learnt, held_out = sets
     neighbours, temperature = voting_of(data)
     how = evaluation_of(config, device)
     with how.applied():
@@ -209,7 +216,6 @@ def evaluate_on(
             encoder.to(memory_format=how.layout),
             learnt,
             held_out,
-            recipe,
             probes,
             neighbours=neighbours,
             temperature=temperature,
@@ -217,6 +223,17 @@ def evaluate_on(
             precision=how.precision,
             progress=progress,
         )
+
+
+def _pictures(
+    config: Config, data: str, holdout: Holdout, recipe: Recipe, device: torch.device, run: Path | None, progress: bool
+) -> list[Pictures]:
+    """What is learnt from and what is held out, of which the labels are known."""
+    if in_files(config) and data == config.data:
+        given = (recipe, config.seed, device, workers_of(config), progress)
+        return [InFiles(files, *given).labelled for files in files_of(config, holdout, run) if files.labels is not None]
+    images = (some.to(device).labelled for some in load_data(data, holdout, config.root))
+    return [InMemory(in_channels(some, len(recipe.mean)), Views(recipe, config.seed)) for some in images]
 
 
 def initial_encoder(config: Config) -> nn.Module:

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,9 +23,9 @@ from hypersphere.files import write_json
 from hypersphere.launch import place_on_machine
 from hypersphere.progress import progress_bar, tell
 from hypersphere.views import folder_recipe
-from hypersphere.views.crops import middle
+from hypersphere.views.crops import middle_of
 
-MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that probes look at
+MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that are held in memory
 WATCHED = (4096, 1024)  # and that monitors do
 HELD_OUT_SHARE = 20  # one in so many, of a folder with labels
 FILES = "files.json"  # of a run that learns from files: their names and labels
@@ -136,16 +135,12 @@ def middles(
 ) -> Iterator[Tensor]:
     """The middle of every image, batch by batch in their order, B × 3 × side × side bytes; in place of one that cannot
     be read, which `unreadable` is told, a neighbour's."""
-    stream = Stream(files.paths, partial(_middle, side=side), side=side, workers=workers)
+    stream = Stream(files.paths, partial(middle_of, side=side), side=side, workers=workers)
     batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(files)).split(64))
     for part in stream(batches):
         yield part.pixels
     if unreadable is not None:
         unreadable.update(stream.unreadable)
-
-
-def _middle(image: Tensor, how: None, side: int) -> np.ndarray:
-    return middle(image, side)
 
 
 def images_of(

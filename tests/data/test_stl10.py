@@ -14,9 +14,9 @@ from hypersphere.data import SOURCES, Images, balanced, load_data
 from hypersphere.data.fetch import md5_of
 from hypersphere.data.stl10 import STL10, File, Part, Stl10, load, unlabelled
 from hypersphere.errors import UserError
-from hypersphere.evaluate import KnnMonitor, evaluate_encoder
+from hypersphere.evaluate import InMemory, KnnMonitor, evaluate_encoder
 from hypersphere.machine import execution_of
-from hypersphere.views import RECIPES
+from hypersphere.views import RECIPES, Views
 
 NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 
@@ -125,8 +125,12 @@ def test_probes_look_at_labelled_images_alone(digits):
     learnt, held_out, more = digits
     encoder, recipe = nn.Flatten(), RECIPES["digits"]
     probes = ("knn", "few-shot", "linear-cached", "linear")
+
+    def shown(*sets):
+        return [InMemory(images, Views(recipe, 0)) for images in sets]
+
     found, wanted = (
-        evaluate_encoder(encoder, some, held_out, recipe, probes, neighbours=20, linear_epochs=1)
+        evaluate_encoder(encoder, *shown(some, held_out), probes, neighbours=20, linear_epochs=1)
         for some in (more, learnt)
     )
     assert found == wanted

@@ -12,11 +12,15 @@ from torch import nn
 from hypersphere.data import Images, load_data
 from hypersphere.draws import PROBE_ORDER, permutation
 from hypersphere.errors import Diverged
-from hypersphere.evaluate import centre, evaluate_encoder, few_labels, fine_tune, linear
+from hypersphere.evaluate import InMemory, evaluate_encoder, few_labels, fine_tune, linear
 from hypersphere.views import RECIPES, Views, evaluation_view
 
 RECIPE = RECIPES["digits"]
-VIEWS, CENTRE = Views(RECIPE, 0), centre(RECIPE)
+VIEWS = Views(RECIPE, 0)
+
+
+def shown(*sets):
+    return [InMemory(images, VIEWS) for images in sets]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,7 @@ def test_its_updates_are_those_of_a_loop_written_out(digits, scores_of):
     """Of an encoder that was frozen and in evaluation mode, as a run's is."""
     encoder = small_encoder().requires_grad_(False).eval()
     options = {"epochs": 3, "batch": 16, "lr": 0.5, "head_lr": 2.0}
-    ours = scores_of(fine_tune, encoder, *digits, VIEWS, CENTRE, **options)
+    ours = scores_of(fine_tune, encoder, *shown(*digits), **options)
     torch.testing.assert_close(ours, written_out(encoder, *digits, **options), rtol=1e-3, atol=1e-4)
     assert ours.std() > 0.1  # it has learnt something
 
@@ -77,8 +81,8 @@ def test_its_updates_are_those_of_a_loop_written_out(digits, scores_of):
 def test_of_an_encoder_that_cannot_learn_it_is_the_linear_probe(digits, scores_of):
     """Whose gradient is a closed form."""
     options = {"epochs": 4, "batch": 16}
-    tuned = scores_of(fine_tune, nn.Flatten(), *digits, VIEWS, CENTRE, head_lr=1.0, **options)
-    probed = scores_of(linear, nn.Flatten(), *digits, VIEWS, CENTRE, lr=1.0, **options)
+    tuned = scores_of(fine_tune, nn.Flatten(), *shown(*digits), head_lr=1.0, **options)
+    probed = scores_of(linear, nn.Flatten(), *shown(*digits), lr=1.0, **options)
     torch.testing.assert_close(tuned, probed, rtol=1e-4, atol=1e-5)
 
 
@@ -86,7 +90,7 @@ def test_the_encoder_itself_stays_as_it_is(digits):
     encoder = small_encoder().requires_grad_(False)
     encoder[1].eval()
     before = copy.deepcopy(encoder.state_dict())
-    fine_tune(encoder, *digits, VIEWS, CENTRE, epochs=2)
+    fine_tune(encoder, *shown(*digits), epochs=2)
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     assert [m.training for m in encoder] == [True, False, True, True, True]
     assert all(w.grad is None and not w.requires_grad for w in encoder.parameters())
@@ -95,7 +99,7 @@ def test_the_encoder_itself_stays_as_it_is(digits):
 def test_it_is_a_function_of_the_seed(digits, scores_of):
     encoder = small_encoder()
     first, again, other = (
-        scores_of(fine_tune, encoder, *digits, VIEWS, CENTRE, epochs=2, batch=16, seed=seed) for seed in (1, 1, 2)
+        scores_of(fine_tune, encoder, *shown(*digits), epochs=2, batch=16, seed=seed) for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert (first != other).all()
@@ -103,7 +107,7 @@ def test_it_is_a_function_of_the_seed(digits, scores_of):
 
 def test_it_learns_in_half_precision():
     train, test = load_data("digits")
-    found = fine_tune(small_encoder(), train, test, VIEWS, CENTRE, epochs=5, precision=torch.bfloat16)
+    found = fine_tune(small_encoder(), *shown(train, test), epochs=5, precision=torch.bfloat16)
     assert found.top1 > 75
     assert found.top5 > 95
 
@@ -118,7 +122,7 @@ def test_divergence_is_told_in_a_line(digits, broken):
     else:
         encoder[1].running_var.fill_(math.nan)  # of which training hears nothing
     with pytest.raises(Diverged, match=r"^fine-tuning diverged: .* on 70 images; choose other `probes`") as told:
-        fine_tune(encoder, *digits, VIEWS, CENTRE, epochs=3, **options)
+        fine_tune(encoder, *shown(*digits), epochs=3, **options)
     assert "\n" not in str(told.value)
 
 
@@ -155,7 +159,7 @@ def test_few_labels_are_a_fixed_list():
 def test_the_suite_says_how_many_labels_there_were():
     train, test = load_data("digits")
     encoder = small_encoder()
-    found = evaluate_encoder(encoder, train, test, RECIPE, ("semi-1",))
-    wanted = fine_tune(encoder, few_labels(train, 0.01), test, VIEWS, CENTRE, epochs=60)
+    found = evaluate_encoder(encoder, *shown(train, test), ("semi-1",))
+    wanted = fine_tune(encoder, *shown(few_labels(train, 0.01), test), epochs=60)
     assert found.keys() == {"semi-1", "sphere"}
     assert found["semi-1"] == {"top1": wanted.top1, "top5": wanted.top5, "labels": 10}

@@ -10,9 +10,19 @@ from torch import nn
 
 from hypersphere.data import load_data
 from hypersphere.errors import UserError
-from hypersphere.evaluate import KnnMonitor, accuracy, evaluate_encoder, extract, few_shot, knn, linear, linear_cached
+from hypersphere.evaluate import (
+    InMemory,
+    KnnMonitor,
+    accuracy,
+    evaluate_encoder,
+    extract,
+    few_shot,
+    knn,
+    linear,
+    linear_cached,
+)
 from hypersphere.evaluate.linear import SoftmaxRegression
-from hypersphere.views import RECIPES, Views, evaluation_view
+from hypersphere.views import RECIPES, Views
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +78,7 @@ def test_linear_learns_what_a_linear_layer_can(sets):
     recipe = RECIPES["digits"]
     epochs = []
     options = {"epochs": 30, "after_epoch": epochs.append}
-    found = linear(nn.Flatten(), train, test, Views(recipe, 0), lambda p: evaluation_view(p, recipe), **options)
+    found = linear(nn.Flatten(), *(InMemory(some, Views(recipe, 0)) for some in (train, test)), **options)
     assert epochs == list(range(1, 31))
     assert found.top1 > 88
     assert found.top5 > 98
@@ -104,9 +114,10 @@ def test_features_are_of_the_frozen_encoder_and_its_modes_are_restored():
 def test_the_suite_and_the_monitor_agree():
     train, test = load_data("digits")
     recipe = RECIPES["digits"]
-    found = evaluate_encoder(nn.Flatten(), train, test, recipe, ("knn", "few-shot"), neighbours=20)
+    shown = [InMemory(some, Views(recipe, 0)) for some in (train, test)]
+    found = evaluate_encoder(nn.Flatten(), *shown, ("knn", "few-shot"), neighbours=20)
     assert found.keys() == {"1-shot", "5-shot", "knn", "sphere"}
     monitor = KnnMonitor(1, train, test, recipe, 20, 0.1)
     assert monitor(nn.Flatten())["knn"] == found["knn"]["top1"]
     with pytest.raises(UserError, match="'svm'"):
-        evaluate_encoder(nn.Flatten(), train, test, recipe, ("svm",))
+        evaluate_encoder(nn.Flatten(), *shown, ("svm",))

@@ -20,7 +20,7 @@ from hypersphere.build import build_method, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images, load_data
 from hypersphere.errors import UserError
-from hypersphere.evaluate import centre, extract, linear, linear_cached
+from hypersphere.evaluate import InMemory, centre, extract, linear, linear_cached
 from hypersphere.files import write_json
 from hypersphere.machine import Execution, execution_of, provenance
 from hypersphere.progress import tell
@@ -92,7 +92,8 @@ class Bench:
         view, precision = centre(recipe), self.how.precision
         tell("the linear probe of 80 epochs")
         began = time.perf_counter()
-        linear(encoder, images, test, Views(recipe, 0), view, precision=precision)
+        shown = (InMemory(some, Views(recipe, 0)) for some in (images, test))
+        linear(encoder, *shown, precision=precision)
         middle = time.perf_counter()
         features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (images, test))
         linear_cached(features, images.labels, queries, test.labels)

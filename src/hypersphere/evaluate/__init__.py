@@ -5,7 +5,8 @@ from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
 from hypersphere.evaluate.linear import linear, linear_cached
-from hypersphere.evaluate.suite import Evaluation, KnnMonitor, centre, evaluate_encoder
+from hypersphere.evaluate.pictures import InMemory, Pictures, centre
+from hypersphere.evaluate.suite import Evaluation, KnnMonitor, evaluate_encoder
 from hypersphere.evaluate.transfer import in_channels, transferred
 from hypersphere.probes import PROBES
 
@@ -13,7 +14,9 @@ __all__ = [
     "PROBES",
     "Accuracy",
     "Evaluation",
+    "InMemory",
     "KnnMonitor",
+    "Pictures",
     "accuracy",
     "centre",
     "evaluate_encoder",

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.data import Images, balanced
-from hypersphere.draws import FEW_LABELS, PROBE_ORDER, permutation
+from hypersphere.data import balanced
+from hypersphere.draws import FEW_LABELS
 from hypersphere.errors import Diverged
-from hypersphere.evaluate.features import Accuracy, View, accuracy, encode, extract
-from hypersphere.evaluate.linear import ProbingViews
+from hypersphere.evaluate.features import Accuracy, accuracy, encode, frozen
+from hypersphere.evaluate.linear import fresh_order
+from hypersphere.evaluate.pictures import Pictures
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.probes import Tuned
 
@@ -31,7 +32,7 @@ LABELS: dict[Tuned, Labels] = {
 }
 
 
-def few_labels(train: Images, share: float) -> Images:
+def few_labels(train: Pictures, share: float) -> Pictures:
     """As many images of each class, at least one; the same ones for every run, the fewer among the more."""
     if share == 1:
         return train
@@ -42,10 +43,8 @@ def few_labels(train: Images, share: float) -> Images:
 
 def fine_tune(
     encoder: nn.Module,
-    train: Images,
-    test: Images,
-    views: ProbingViews,
-    centre: View,
+    train: Pictures,
+    test: Pictures,
     *,
     epochs: int = 30,
     batch: int = 128,
@@ -64,22 +63,23 @@ def fine_tune(
     """
     batch = min(batch, len(train))
     steps = epochs * (len(train) // batch)
-    width = extract(encoder, test.pixels[:1], centre, precision=precision).shape[1]
-    network = TunedCopy(encoder, width, len(train.classes), test.pixels.device, precision)
-    kind = precision if train.pixels.is_cuda else torch.float32
-    step = 0
-    for epoch in range(epochs):
-        order = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE_ORDER, device=train.labels.device)
-        for sample in order[: len(order) // batch * batch].split(batch):
-            inputs = views.probing(train.pixels, sample, epoch, kind)
-            rate = warmup_cosine(step, steps, 0, scaled(1.0, batch))
-            loss = network.learn(inputs, train.labels[sample], lr * rate, head_lr * rate)
-            step += 1
-        _check_finite(loss, f"its loss is {loss:.3g} after epoch {epoch + 1} of {epochs} on {len(train)} images")
-        after_epoch(epoch + 1)
-    scores = network.scores(test.pixels, centre)
+    device = train.labels.device
+    kind = precision if device.type == "cuda" else torch.float32
+    fresh = train.cropped(fresh_order(train, epochs, batch, batch, seed), kind)
+    for step, (inputs, labels) in enumerate(fresh):
+        if step == 0:
+            with frozen(encoder):
+                width = encode(encoder, inputs[:1], precision).shape[1]
+            network = TunedCopy(encoder, width, len(train.classes), device, precision)
+        rate = warmup_cosine(step, steps, 0, scaled(1.0, batch))
+        loss = network.learn(inputs, labels, lr * rate, head_lr * rate)
+        epoch, rest = divmod(step + 1, len(train) // batch)
+        if rest == 0:
+            _check_finite(loss, f"its loss is {loss:.3g} after epoch {epoch} of {epochs} on {len(train)} images")
+            after_epoch(epoch)
+    scores, truth = network.scores(test)
     _check_finite(scores, f"it ends in scores that are no numbers, after {epochs} epochs on {len(train)} images")
-    return accuracy(scores, test.labels)
+    return accuracy(scores, truth)
 
 
 def _check_finite(values: Tensor, told: str) -> None:
@@ -116,7 +116,7 @@ class TunedCopy:
         self.scaler.update()
         return loss.detach()
 
-    def scores(self, pixels: Tensor, centre: View) -> Tensor:
-        """N × classes, by the encoder in evaluation mode."""
-        features = extract(self.encoder, pixels, centre, precision=self.precision)
-        return F.linear(features, self.weight, self.bias).detach()
+    def scores(self, test: Pictures) -> tuple[Tensor, Tensor]:
+        """N × classes, by the encoder in evaluation mode; and the labels."""
+        features, labels = test.features(self.encoder, self.precision)
+        return F.linear(features, self.weight, self.bias).detach(), labels

@@ -1,28 +1,21 @@
 """What a linear layer reads from a frozen encoder: the two probes."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.data import Images
 from hypersphere.draws import PROBE_ORDER, permutation
-from hypersphere.evaluate.features import Accuracy, View, accuracy, at_once, encode, extract, frozen
+from hypersphere.evaluate.features import Accuracy, accuracy, encode, frozen
+from hypersphere.evaluate.pictures import Pictures
 from hypersphere.optim import scaled, warmup_cosine
-
-
-class ProbingViews(Protocol):
-    def probing(self, pixels: Tensor, sample: Tensor, epoch: int, dtype: torch.dtype) -> Tensor: ...
 
 
 def linear(
     encoder: nn.Module,
-    train: Images,
-    test: Images,
-    views: ProbingViews,
-    centre: View,
+    train: Pictures,
+    test: Pictures,
     *,
     epochs: int = 80,
     batch: int = 100,
@@ -39,21 +32,29 @@ def linear(
     batch = min(batch, len(train))
     steps = epochs * (len(train) // batch)
     rates = torch.tensor([warmup_cosine(step, steps, 0, scaled(lr, batch)) for step in range(steps)])
-    block = max(1, at_once(train.pixels) // batch) * batch
-    queries = extract(encoder, test.pixels, centre, precision=precision)
+    block = max(1, train.at_once // batch) * batch
+    queries, truth = test.features(encoder, precision)
     head = SoftmaxRegression(queries.shape[1], len(train.classes), queries.device)
     kind = precision if queries.is_cuda else torch.float32
     step = 0
+    for inputs, labels in train.cropped(fresh_order(train, epochs, batch, block, seed), kind):
+        with frozen(encoder):
+            features = encode(encoder, inputs, precision)
+        updates = len(labels) // batch
+        head.learn(features, labels, batch, rates[step : step + updates])
+        step += updates
+        if step % (len(train) // batch) == 0:
+            after_epoch(step // (len(train) // batch))
+    return accuracy(head.scores(queries), truth)
+
+
+def fresh_order(train: Pictures, epochs: int, batch: int, block: int, seed: int) -> Iterator[tuple[int, Tensor]]:
+    """Epoch after epoch, another each: so many images at once, of whole batches."""
+    device = train.labels.device
     for epoch in range(epochs):
-        order = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE_ORDER, device=train.labels.device)
+        order = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE_ORDER, device=device)
         for sample in order[: len(order) // batch * batch].split(block):
-            with frozen(encoder):
-                features = encode(encoder, views.probing(train.pixels, sample, epoch, kind), precision)
-            updates = len(sample) // batch
-            head.learn(features, train.labels[sample], batch, rates[step : step + updates])
-            step += updates
-        after_epoch(epoch + 1)
-    return accuracy(head.scores(queries), test.labels)
+            yield epoch, sample
 
 
 class SoftmaxRegression:

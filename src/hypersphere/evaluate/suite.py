@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hypersphere.data import Images
 from hypersphere.errors import UserError
@@ -12,23 +12,19 @@ from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
 from hypersphere.evaluate.linear import linear, linear_cached
+from hypersphere.evaluate.pictures import Pictures, centre
 from hypersphere.probes import EVERY_PROBE, PROBES
 from hypersphere.progress import progress_bar
 from hypersphere.sphere import effective_rank, uniformity
-from hypersphere.views import Recipe, Views, evaluation_view
+from hypersphere.views import Recipe
 
 Evaluation = dict[str, dict[str, float]]
 
 
-def centre(recipe: Recipe) -> Callable[[Tensor], Tensor]:
-    return lambda pixels: evaluation_view(pixels, recipe)
-
-
 def evaluate_encoder(
     encoder: nn.Module,
-    train: Images,
-    test: Images,
-    recipe: Recipe,
+    train: Pictures,
+    test: Pictures,
     probes: Sequence[str] = PROBES,
     *,
     neighbours: int = 200,
@@ -42,9 +38,10 @@ def evaluate_encoder(
     for probe in probes:
         if probe not in EVERY_PROBE:
             raise UserError(f"unknown probe {probe!r}: choose from {', '.join(EVERY_PROBE)}")
-    view, train = centre(recipe), train.labelled
-    features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (train, test))
-    sets = (features, train.labels, queries, test.labels)
+    train = train.labelled
+    features, labels = train.features(encoder, precision)
+    queries, truth = test.features(encoder, precision)
+    sets = (features, labels, queries, truth)
     found: Evaluation = {}
     if "few-shot" in probes:
         for shots in (1, 5):
@@ -55,10 +52,10 @@ def evaluate_encoder(
     if "linear-cached" in probes:
         found["linear-cached"] = linear_cached(*sets)._asdict()
 
-    def learnt_by(probe: Callable[..., Accuracy], images: Images, title: str, epochs: int) -> dict[str, float]:
+    def learnt_by(probe: Callable[..., Accuracy], some: Pictures, title: str, epochs: int) -> dict[str, float]:
         with progress_bar(title, epochs, show=progress) as bar:
             options = {"epochs": epochs, "seed": seed, "precision": precision, "after_epoch": bar.update}
-            return probe(encoder, images, test, Views(recipe, seed), view, **options)._asdict()
+            return probe(encoder, some, test, **options)._asdict()
 
     if "linear" in probes:
         found["linear"] = learnt_by(linear, train, "linear probe", linear_epochs)

@@ -20,10 +20,10 @@ def smallest_side(recipe: Recipe) -> int:
     return math.ceil(max(recipe.size_of(how) / math.sqrt(how.crop[0] * how.ratio[0]) for how in hows))
 
 
-def crop_numbers(recipe: Recipe, sample: Tensor, seed: int, epoch: int) -> np.ndarray:
+def crop_numbers(recipe: Recipe, sample: Tensor, seed: int, epoch: int, stream: int = VIEWS) -> np.ndarray:
     """B × V × numbers that the boxes of each image's views are made from."""
     views = range(len(recipe.augmentations))
-    drawn = [uniforms(BOX_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=VIEWS) for view in views]
+    drawn = [uniforms(BOX_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream) for view in views]
     return torch.stack(drawn, dim=1).numpy()
 
 
@@ -72,8 +72,19 @@ def middle(image: Any, side: int) -> np.ndarray:
     return np.asarray(picture.resize((side, side), Image.Resampling.BICUBIC, box=box)).transpose(2, 0, 1)
 
 
+def middle_of(image: Tensor, how: None, side: int) -> np.ndarray:
+    """As a `Stream` of files makes it."""
+    return middle(image, side)
+
+
 def finished(
-    cropped: Tensor, sample: Tensor, recipe: Recipe, seed: int, epoch: int, dtype: torch.dtype
+    cropped: Tensor,
+    sample: Tensor,
+    recipe: Recipe,
+    seed: int,
+    epoch: int,
+    dtype: torch.dtype,
+    stream: int = VIEWS,
 ) -> tuple[Tensor, ...]:
     """B images' bytes, as `crops` gives them → V views, on the device of the bytes."""
     memory = torch.channels_last if cropped.is_cuda else torch.contiguous_format
@@ -81,7 +92,7 @@ def finished(
     parts = cropped.split([3 * side * side for side in sides], dim=1)
     views = []
     for view, (how, side, part) in enumerate(zip(recipe.augmentations, sides, parts, strict=True)):
-        d = draw(how, (recipe.size, recipe.size), sample, seed=seed, epoch=epoch, view=view)
+        d = draw(how, (recipe.size, recipe.size), sample, seed=seed, epoch=epoch, view=view, stream=stream)
         x = part.view(-1, 3, side, side).float() / 255
         x = torch.where(d.flip[:, None, None, None], x.flip(3), x)
         views.append(coloured(x, d, how, recipe).to(dtype, memory_format=memory))
