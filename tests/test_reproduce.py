@@ -20,6 +20,7 @@ from hypersphere.jobs import Job, run_job, run_jobs
 from hypersphere.methods import METHODS
 from hypersphere.paper import claims, cost
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
+from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES, UNI
@@ -255,7 +256,11 @@ def test_time_and_history_are_metrics():
 
 
 def test_trials_never_see_the_test_set():
-    assert {row.cell.config(0).holdout for row in TRIALS.rows} == {"validation"}
+    assert {row.cell.config(0).holdout for row in (*TRIALS.rows, *COMPARISON.rows)} == {"validation"}
+    assert {row.cell.config(0).method for row in COMPARISON.rows} == METHODS.keys()
+    assert {(row.cell.config(0).epochs, row.cell.config(0).batch) for row in COMPARISON.rows} == {(50, 512)}
+    assert sum(bool(row.cell.config(0).energy) for row in COMPARISON.rows) == len(METHODS)
+    assert len({row.cell.config(0).hash for row in COMPARISON.rows}) == 3 * len(METHODS)
     assert len({row.cell.config(0).hash for row in TRIALS.rows}) == len(TRIALS.rows)
     cell = TRIALS.rows[1].cell
     made = result(cell, 0, 70.0, epochs=50, evaluation={"linear-cached": {"top1": 71.06}, "knn": {"top1": 59.0}})

@@ -9,6 +9,7 @@ from hypersphere.errors import UserError, similar
 from hypersphere.files import write_atomically
 from hypersphere.jobs import Job
 from hypersphere.paper.cells import AS_WRITTEN, Protocol, Table
+from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
@@ -20,7 +21,7 @@ from hypersphere.results import read_results
 
 
 def named(name: str) -> Table | Figure:
-    there: dict[str, Table | Figure] = {**TABLES, TRIALS.name: TRIALS, **FIGURES}
+    there: dict[str, Table | Figure] = {**TABLES, COMPARISON.name: COMPARISON, TRIALS.name: TRIALS, **FIGURES}
     if name not in there:
         raise UserError(f"unknown table or figure {name!r}{similar(name, there)} (there are {', '.join(there)})")
     return there[name]

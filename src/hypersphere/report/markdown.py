@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from hypersphere.paper.cells import AS_WRITTEN, Protocol, Row, Table
 from hypersphere.paper.claims import CLAIMS, Claim, judge
+from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import TABLES
@@ -34,7 +35,7 @@ def results_page(
     parts += [_figure(figure, (figures or {}).get(name)) for name, figure in FIGURES.items()]
     parts += [RULE]
     parts += [_claims(evidence, protocol) for protocol in protocols]
-    parts += [_trials(evidence)]
+    parts += [_own("Every method", COMPARISON, evidence), _own("Tuning", TRIALS, evidence)]
     return "\n".join(parts)
 
 
@@ -92,11 +93,12 @@ def _claim(claim: Claim, evidence: Evidence, protocol: Protocol) -> Iterable[str
     yield verdict.word
 
 
-def _trials(evidence: Evidence) -> str:
-    header = (*TRIALS.header, *TRIALS.metrics)
-    lines = ["## Tuning", "", f"{TRIALS.caption}.", "", _line(header), _line("---" for _ in header)]
+def _own(title: str, table: Table, evidence: Evidence) -> str:
+    """A table that the paper does not have."""
+    header = (*table.header, *table.metrics)
+    lines = [f"## {title}", "", f"{table.caption}.", "", _line(header), _line("---" for _ in header)]
     rows = (
-        (*row.labels, *(shown(row, metric, evidence, AS_WRITTEN) for metric in TRIALS.metrics)) for row in TRIALS.rows
+        (*row.labels, *(shown(row, metric, evidence, AS_WRITTEN) for metric in table.metrics)) for row in table.rows
     )
     return "\n".join([*lines, *map(_line, rows), ""])
 
