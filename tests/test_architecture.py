@@ -8,10 +8,11 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"collectives", "draws", "errors", "files", "joining", "launch", "probes", "progress"}
+LEAVES = {"collectives", "cores", "draws", "errors", "files", "joining", "launch", "probes", "progress"}
 ARROWS = {
     "joining": set(),
     "launch": set(),
+    "cores": set(),
     "collectives": set(),
     "errors": set(),
     "draws": set(),

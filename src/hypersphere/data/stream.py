@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from hypersphere.cores import own_cores
 from hypersphere.data.decode import Unreadable, read_pixels
 from hypersphere.data.shards import MEMBER, opened
 from hypersphere.errors import UserError
@@ -133,4 +134,4 @@ def _collate(items: list[tuple[np.ndarray | None, str]], fill: bool) -> tuple[Te
 
 def default_workers(on_gpu: bool) -> int:
     """As many as there are cores for this process, but two that feed the GPU; none where the networks need them."""
-    return max(1, min(32, len(os.sched_getaffinity(0)) - 2)) if on_gpu else 0
+    return max(1, min(32, len(own_cores()) - 2)) if on_gpu else 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hypersphere import progress
+from hypersphere.cores import keep_to
 from hypersphere.errors import UserError
 from hypersphere.fanout.work import MISTAKE
 from hypersphere.files import own
@@ -22,7 +23,7 @@ TOLD_EVERY = 2.0  # seconds between lines that a run writes of its progress
 def child() -> None:
     """What a process on this machine does. Its standard input says what, and ends when whoever started it does."""
     cores, folder, call = pickle.load(sys.stdin.buffer)
-    os.sched_setaffinity(0, cores)  # before torch counts them
+    keep_to(cores)  # before torch counts them
 
     def end_with_parent() -> None:
         os.read(sys.stdin.fileno(), 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hypersphere
+from hypersphere.cores import own_cores
 from hypersphere.fanout.work import GRACE, LOG, TICK, Work, tell_stopping
 
 
@@ -28,7 +29,7 @@ class Processes:
     def __init__(self, workers: int | None, device: str) -> None:
         gpus = _gpus() if device in ("auto", "cuda") else []
         self.places = n = workers or len(gpus) or 1
-        cores = sorted(os.sched_getaffinity(0))
+        cores = own_cores()
         shares = [cores[place::n] if n <= len(cores) else cores for place in range(n)]
         self.free = [_Seat(gpus[place % len(gpus)] if gpus else None, shares[place]) for place in range(n)]
         self.taken: dict[subprocess.Popen, _Seat] = {}
