@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from hypersphere.config import DATA, PRESETS, Config, recipe
+from hypersphere.config import Config, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES
 from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
 from hypersphere.nn import ENCODERS
+from hypersphere.presets import DATA, PRESETS
 from hypersphere.views import RECIPES
 
 

@@ -11,9 +11,9 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere import feed, sets
 from hypersphere.cli import main
-from hypersphere.config import folder_options
 from hypersphere.data import Listing
 from hypersphere.errors import UserError
+from hypersphere.presets import folder_options
 from hypersphere.train import loop
 
 SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 2}

@@ -24,7 +24,7 @@ from hypersphere.collectives import (
     shared_out,
     size,
 )
-from hypersphere.config import PRESETS, Config, preset
+from hypersphere.config import Config
 from hypersphere.data import SOURCES, Holdout, Images, Listing, load_data
 from hypersphere.data.unreadable import tell_unreadable
 from hypersphere.diagnostics import CollapseAlarm
@@ -45,6 +45,7 @@ from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, evaluation_of, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method
+from hypersphere.presets import PRESETS, preset
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.probing import InFiles
 from hypersphere.progress import progress_bar, tell

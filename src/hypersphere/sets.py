@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hypersphere.config import Config, folder_options, is_folder, on_photographs, preset, recipe
+from hypersphere.config import Config, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, balanced, list_data, load_data
 from hypersphere.data.folder import labels_from, list_folder
 from hypersphere.data.shards import MEMBER, is_shards, list_shards
@@ -21,6 +21,7 @@ from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
 from hypersphere.files import write_json
 from hypersphere.launch import place_on_machine
+from hypersphere.presets import folder_options, is_folder, on_photographs, preset
 from hypersphere.progress import progress_bar, tell
 from hypersphere.views import folder_recipe
 from hypersphere.views.crops import middle_of

@@ -11,11 +11,12 @@ import torch
 
 from hypersphere.build import build_method, regularizer_of, trainer_of, try_encoder, view_recipe
 from hypersphere.cli import main
-from hypersphere.config import PRESETS, Config, recipe
+from hypersphere.config import Config, recipe
 from hypersphere.data import load_data
 from hypersphere.errors import UserError
 from hypersphere.machine import execution_of
 from hypersphere.methods import METHODS, Batch
+from hypersphere.presets import PRESETS
 from hypersphere.run import evaluate_on, initial_encoder, load_run, pretrain
 from hypersphere.views import POLICIES
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, get_origin
 import tyro
 
 from hypersphere.commands.learn import recipe_of
-from hypersphere.config import PRESETS, Config
+from hypersphere.config import Config
 from hypersphere.errors import UserError, similar
 from hypersphere.fanout import FanOut
 from hypersphere.options import parse, peek, take_word, value_optional
+from hypersphere.presets import PRESETS
 from hypersphere.probes import TRANSFER_PROBES, Probe
 
 if TYPE_CHECKING:

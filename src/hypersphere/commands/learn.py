@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import tyro
 
-from hypersphere.config import PRESETS, Config, is_folder, recipe
+from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 from hypersphere.launch import is_first
 from hypersphere.options import parse, peek, take_word
+from hypersphere.presets import PRESETS, is_folder
 
 
 @dataclasses.dataclass(frozen=True)
