@@ -12,6 +12,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
 from hypersphere.nn import ENCODERS
 from hypersphere.presets import DATA, PRESETS
+from hypersphere.run import _default_folder
 from hypersphere.views import RECIPES
 
 
@@ -137,3 +138,10 @@ def test_warm_up_is_ten_epochs_or_a_tenth():
 
     assert [plan_of(Config(epochs=n), 45_000).warmup_epochs for n in (300, 100, 50, 5)] == [10, 10, 5, 0]
     assert plan_of(Config(epochs=50, warmup=10), 45_000).warmup_epochs == 10
+
+
+def test_a_folders_name_is_part_of_file_names():
+    assert recipe("byol", "/some where/my images/").data_name == "my-images"
+    assert recipe("byol", "/data/part-{000..123}.tar").data_name == "part-000..123-.tar"
+    assert _default_folder(recipe("byol", "/data/photos")).parts[:-1] == ("runs",)
+    assert _default_folder(recipe("byol", "cifar10")).name.startswith("byol-cifar10-")

@@ -45,7 +45,9 @@ def folder(tmp_path):
 def test_a_folder_of_classes(folder, capsys, tmp_path):
     run = hs.pretrain("byol-mhe", data=str(folder), out=tmp_path / "run", **SMALL)
     told = capsys.readouterr().err
-    assert "39 images (26 png, 13 jpg), 20 to 20 pixels a side" in told.replace("25 png, 14 jpg", "26 png, 13 jpg")
+    assert "39 images (26 png, 13 jpg), the shorter side 20 to 20 pixels" in told.replace(
+        "25 png, 14 jpg", "26 png, 13 jpg"
+    )
     assert "2 classes; input of 16 × 16" in told
     assert "3 files could not be read" in told
     listed = (tmp_path / "run/unreadable.tsv").read_text().splitlines()

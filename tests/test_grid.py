@@ -233,3 +233,23 @@ def test_ray_needs_no_address():
     assert value_optional(["--ray", "10.0.0.1:6379"], "--ray") == ["--ray", "10.0.0.1:6379"]
     with pytest.raises(UserError, match="cannot be swept"):
         next(product({"out": ["a"]}))
+
+
+def test_values_said_twice_are_one_run_and_may_be_several_numbers():
+    points = _points("byol", ["--data", "digits"], {"seed": ["0", "0", "1"], "small_area": ["0.1+0.3"]})
+    assert [point.title for point in points] == ["seed 0, small_area 0.1 + 0.3", "seed 1, small_area 0.1 + 0.3"]
+
+
+@pytest.mark.parametrize("values", [0.1, "byol", []])
+def test_from_python_values_are_lists(values, tmp_path):
+    with pytest.raises(UserError, match="`over` lr must be a list of values"):
+        hs.sweep("byol", "digits", over={"lr": values}, out=tmp_path)
+
+
+def test_a_sweep_is_not_for_a_launcher(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="started by one process, without torchrun"):
+        hs.sweep("byol", "digits", over={"seed": [0]}, out=tmp_path, **SMALL)
+    with pytest.raises(UserError, match=r"RANK and WORLD_SIZE are set, but not all .*MASTER_ADDR"):
+        hs.pretrain("byol", "digits", **SMALL)

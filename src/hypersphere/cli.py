@@ -2,13 +2,15 @@
 
 import contextlib
 import os
-import re
 import signal
 import sys
+import time
 from collections.abc import Sequence
 
-from hypersphere.errors import Elsewhere, UserError
+from hypersphere.errors import Elsewhere, UserError, with_dashes
 from hypersphere.launch import is_first, place_on_machine
+
+HEARD = 1.0  # seconds that a process keeps quiet before it ends: a launcher ends those that still speak
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,14 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except UserError as error:
         if error.joint or place_on_machine()[0] == 0:
-            print(f"hypersphere: {_with_dashes(str(error))}", file=sys.stderr)
+            print(f"hypersphere: {with_dashes(str(error))}", file=sys.stderr)
+        else:
+            time.sleep(HEARD)
         return getattr(error, "status", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as interrupt:
         if is_first():
-            print(f"hypersphere: {_with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
+            print(f"hypersphere: {with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
         return 128 + getattr(interrupt, "signum", signal.SIGINT)
     return 0
 
@@ -51,11 +55,6 @@ def _run(words: list[str]) -> None:
         raise UserError(f"unknown command {words[0]!r} (there are {', '.join(COMMANDS)})")
     else:
         COMMANDS[words[0]][0](words[1:])
-
-
-def _with_dashes(message: str) -> str:
-    """`micro_batch` → --micro-batch"""
-    return re.sub(r"`(\w+)`", lambda option: "--" + option[1].replace("_", "-"), message)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import math
 import numbers
 import os
+import re
 import reprlib
 import types
 from dataclasses import dataclass, field
@@ -244,6 +245,11 @@ class Config:
     def differences(self, other: "Config") -> list[str]:
         """Names of the fields that make the two runs' results differ."""
         return [name for name in _HASHED if getattr(self, name) != getattr(other, name)]
+
+    @property
+    def data_name(self) -> str:
+        """As part of a file's name."""
+        return re.sub(r"[^\w.-]+", "-", Path(self.data).name)
 
     @property
     def hash(self) -> str:

@@ -4,6 +4,7 @@ Messages name options as Python does, in backticks (`micro_batch`); the command 
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -27,6 +28,11 @@ class RunsFailed(UserError):
 
 class Elsewhere(UserError):
     """What another process of the job tells: this one ends without a word."""
+
+
+def with_dashes(message: str) -> str:
+    """As the command line says it: `micro_batch` → --micro-batch"""
+    return re.sub(r"`(\w+)`", lambda option: "--" + option[1].replace("_", "-"), message)
 
 
 def similar(name: str, names: Iterable[str]) -> str:

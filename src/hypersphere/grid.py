@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,28 +27,35 @@ class Point(NamedTuple):
 
     @property
     def title(self) -> str:
-        return ", ".join(f"{name} {_shown(value)}" for name, value in self.values.items()) or self.config.title
+        return ", ".join(f"{name} {shown(value)}" for name, value in self.values.items()) or self.config.title
 
     @property
     def cell(self) -> str:
         """What tells its results from others, beside the hash: the data, and swept fields that are not hashed."""
-        data = re.sub(r"[^\w.-]+", "-", Path(self.config.data).name)
         apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
-        return f"{self.config.title}-{data}" + "".join(apart).replace("/", "-")
+        return f"{self.config.title}-{self.config.data_name}" + "".join(apart).replace("/", "-")
 
     @property
     def name(self) -> str:
         return name_of(self.cell, self.config)
 
 
-def _shown(value: Any) -> str:
-    return " + ".join(value) if isinstance(value, tuple | list) else str(value)
+def distinct(points: Iterable[Point]) -> list[Point]:
+    """Each run once, however often its values were said."""
+    return list({point.name: point for point in points}.values())
+
+
+def shown(value: Any) -> str:
+    return " + ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
     """All combinations; the seed changes last, so that whatever is finished at any moment can be compared."""
     if "out" in over:
         raise UserError("`out` cannot be swept: each run has a folder of its own below it")
+    for name, values in over.items():
+        if isinstance(values, str) or not isinstance(values, Iterable) or not list(values):
+            raise UserError(f"`over` {name} must be a list of values, not {values!r}")
     names = sorted(over, key=lambda name: name != "seed")
     for values in itertools.product(*(list(over[name]) for name in names)):
         point = dict(zip(names, values, strict=True))
@@ -72,7 +78,7 @@ def sweep(
 
     `options` are the fields of `Config`. What has a result in `out` is not repeated.
     """
-    points = [Point(values, _config(method, data, {**options, **values})) for values in product(over)]
+    points = distinct(Point(values, _config(method, data, {**options, **values})) for values in product(over))
     failed = run_points(points, Path(out), tuple(probes), FanOut(workers, ray, retries))
     check_failed(failed, len(points))
     found = results_in(Path(out))

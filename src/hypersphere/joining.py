@@ -27,7 +27,7 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
     backend, timeout = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timedelta(seconds=seconds)
     ours: Store | None = None
     try:
-        store, rank, size = next(rendezvous("env://", timeout=timeout))
+        store, rank, size = _met(timeout)
         ours = PrefixStore(_new_name(store, rank, size, seconds), store)
         dist.init_process_group(backend, store=ours, rank=rank, world_size=size, timeout=timeout)
         yield
@@ -44,6 +44,15 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _met(timeout: timedelta) -> tuple[Store, int, int]:
+    """The store that all share, and which of how many this process is, as the launcher's variables say."""
+    try:
+        return next(rendezvous("env://", timeout=timeout))
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"RANK and WORLD_SIZE are set, but not all that torchrun says ({reason}): unset them") from None
 
 
 def _new_name(store: Store, rank: int, size: int, seconds: float) -> str:

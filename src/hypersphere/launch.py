@@ -24,4 +24,13 @@ def place_on_machine() -> tuple[int, int]:
 def job() -> str | None:
     """A name that the processes of a job share, and those that torchrun starts in their place; None without it."""
     told = os.environ.get("TORCHELASTIC_RUN_ID")
-    return f"{socket.gethostname()}-{os.getppid()}" if told == "none" else told
+    return f"{socket.gethostname()}-{os.getppid()}-{_born(os.getppid())}" if told == "none" else told
+
+
+def _born(process: int) -> str:
+    """When it was started, in ticks since the machine was: numbers of processes come again, in a container soon."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""

@@ -24,7 +24,7 @@ def pick_device(name: str | torch.device) -> torch.device:
     number, processes = place_on_machine()
     if processes > 1 and str(name).startswith("cuda"):
         gpus = torch.cuda.device_count()
-        if str(name) != "cuda" or gpus < processes:
+        if str(name) not in ("cuda", f"cuda:{number}") or gpus < processes:
             raise UserError(f"{processes} processes on this machine need a GPU each, not `device` {name} of {gpus}")
         name = f"cuda:{number}"
     try:

@@ -94,4 +94,4 @@ def _one_line(box: str) -> str:
     lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
     groups = itertools.groupby(lines, key=lambda line: re.search(r"\w", line) is not None)
     message = next(" ".join(group) for worded, group in groups if worded)
-    return re.sub(r"^Error parsing \w+: ", "", message)
+    return re.sub(r"^Error parsing (--[\w-]+: )?(\w+: )?", r"\1", message)

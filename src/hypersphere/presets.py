@@ -261,7 +261,7 @@ def on_photographs(method: str, data: str, size: int | None) -> dict[str, Any]:
 
 
 def named(option: str, name: Any, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    there = ", ".join(table)
+    there = ", ".join(table) + ("; each also with -uni, -mhe" if table is PRESETS else "")
     if not isinstance(name, str):
         raise UserError(f"`{option}` must be a name ({there}), not of type {type(name).__name__}")
     if name not in table:

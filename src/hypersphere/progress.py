@@ -20,7 +20,12 @@ def tell(message: str) -> None:
 def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    if hours < 72:
+        return f"{hours:.1f} h"
+    return f"{hours / 24:.0f} days" if hours < 9000 else f"{hours / 8766:,.1f} years"
 
 
 class Progress:

@@ -169,6 +169,8 @@ class Run:
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
         """Write into evaluation.json, beside what else was found of this state of the encoder."""
+        if not is_first():
+            return
         holdout = holdout or self.config.holdout
         of_this = {"hash": self.config.hash, "step": self.step}
         before = self.evaluations
@@ -313,9 +315,17 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
     """`path`: of a run to go on with."""
     how = execution_of(config)
     with joined(how.device, config.timeout):
+        first = from_first(lambda: config.hash)
+        agreed(lambda: _check_same(config.hash, first))
         if path is None and job() is not None:
             path = from_first(lambda: _begun(config))
         return _train_jointly(config, path, how, progress and is_first())
+
+
+def _check_same(own: str, first: str) -> None:
+    if own != first:
+        told = f"the first has a config of hash {first}, another one of {own}"
+        raise UserError(f"the processes of this job were told different things ({told}): say the same to each")
 
 
 def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
@@ -498,7 +508,7 @@ def _job_of(run: Path) -> str | None:
 
 
 def _default_folder(config: Config) -> Path:
-    return Path("runs") / f"{config.title}-{config.data}-{config.hash[:8]}"
+    return Path("runs") / f"{config.title}-{config.data_name}-{config.hash[:8]}"
 
 
 def _new_folder(config: Config) -> Path:

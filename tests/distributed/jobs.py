@@ -153,6 +153,7 @@ def everything(out: Path) -> None:
         "stalled": stalled(out),
         "full": full(out),
         "uneven": forked(3, lambda rank: main([*DIGITS, "--batch", "128"]), out / "uneven-told"),
+        "different": forked(2, lambda rank: main([*DIGITS, "--seed", str(rank)]), out / "different-told"),
         "files": from_files(out),
     }
     (out / "found.json").write_text(json.dumps(found))

@@ -31,6 +31,7 @@ def test_processes_of_a_job(tmp_path):
     a_process_that_stalls_ends_all(tmp_path, found["stalled"])
     what_the_first_cannot_write_ends_all(tmp_path, found["full"])
     shares_are_equal(found["uneven"])
+    all_are_told_the_same(found["different"])
     files_are_shared_out(tmp_path, found["files"])
     nothing_is_left_behind(job.pid, found)
 
@@ -96,6 +97,12 @@ def shares_are_equal(found):
     assert found["codes"] == [2, 2, 2]
     wanted = "hypersphere: --batch 128 cannot be shared out equally among 3 processes: say 126 or 129"
     assert found["told"] == [wanted]
+
+
+def all_are_told_the_same(found):
+    assert found["codes"] == [2, 2]
+    (line,) = found["told"]
+    assert line.startswith("hypersphere: the processes of this job were told different things (the first has a config")
 
 
 def files_are_shared_out(out, found):

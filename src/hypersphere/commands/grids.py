@@ -69,7 +69,8 @@ def sweep(words: list[str]) -> None:
         flush=True,
     )
     if options.dry_run:
-        print(*jobs, sep="\n" if jobs else "")
+        for job in jobs:
+            print(job)
         return
     failed = run_points(points, options.out, options.probes, options)
     _print_sweep(points, results_in(options.out))
@@ -98,7 +99,7 @@ def _fields(over: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
 
 def _points(method: str, words: list[str], over: Mapping[str, list[str]]) -> "list[Point]":
     """Each as pretrain would understand it."""
-    from hypersphere.grid import Point, product
+    from hypersphere.grid import Point, distinct, product
 
     known, points = functools.cache(recipe_of), []
     for values in product(over):
@@ -108,7 +109,7 @@ def _points(method: str, words: list[str], over: Mapping[str, list[str]]) -> "li
         options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
         config = options.config(options.workers if "workers" in values else None).replace(data=default.data)
         points.append(Point({name: _value(config, name, values[name]) for name in values}, config))
-    return points
+    return distinct(points)
 
 
 def _said(name: str, value: str) -> list[str]:
@@ -132,7 +133,7 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
     from rich.console import Console
     from rich.table import Table
 
-    from hypersphere.grid import rows
+    from hypersphere.grid import rows, shown
 
     made = rows(points, found)
     names = list(dict.fromkeys(name for row in made for name in row.numbers))
@@ -142,7 +143,7 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
         table.add_column(name, justify="right")
     for row in made:
         numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
-        table.add_row(*map(str, row.values.values()), row.runs, *numbers)
+        table.add_row(*map(shown, row.values.values()), row.runs, *numbers)
     Console().print(table)
 
 

@@ -15,4 +15,5 @@ def tell_unreadable(unreadable: Mapping[Path | str, str], listed: Path) -> None:
         write_atomically(listed, "".join(lines).encode())
         some = ", ".join(f"{Path(shown(file)).name} ({reason})" for file, reason in list(unreadable.items())[:3])
         more = ", …" if len(unreadable) > 3 else ""
-        tell(f"{len(unreadable)} files could not be read: {some}{more}; all are listed in {shown(listed)}")
+        count = f"{len(unreadable)} file" + "s" * (len(unreadable) > 1)
+        tell(f"{count} could not be read: {some}{more}; all are listed in {shown(listed)}")

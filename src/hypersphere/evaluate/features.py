@@ -1,6 +1,7 @@
 """Features of images by a frozen encoder, and accuracy."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -72,4 +73,4 @@ def extract(
 
 def at_once(pixels: Tensor) -> int:
     """How many images an encoder sees at once: a GPU is kept busy, a CPU's cache is not overrun."""
-    return max(1, 2_097_152 // pixels[0, 0].numel()) if pixels.is_cuda else 500
+    return max(1, 2_097_152 // math.prod(pixels.shape[2:])) if pixels.is_cuda else 500

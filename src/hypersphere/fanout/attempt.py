@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypersphere import progress
 from hypersphere.cores import keep_to
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, with_dashes
 from hypersphere.fanout.work import MISTAKE
 from hypersphere.files import own
 from hypersphere.progress import tell
@@ -40,10 +40,10 @@ def attempt(call: Callable[[], None], folder: Path) -> int:
         with own(folder, PATIENCE):
             call()
     except UserError as error:
-        tell(str(error))
+        tell(with_dashes(str(error)))
         return MISTAKE
     except KeyboardInterrupt as stop:
-        tell(str(stop) or "interrupted")
+        tell(with_dashes(str(stop)) or "interrupted")
         return 128 + getattr(stop, "signum", signal.SIGINT)
     except Exception:
         traceback.print_exc()

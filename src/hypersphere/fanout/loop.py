@@ -15,6 +15,7 @@ from hypersphere.fanout.cluster import Cluster, connected
 from hypersphere.fanout.here import Here
 from hypersphere.fanout.processes import Processes
 from hypersphere.fanout.work import LOG, LOST, MISTAKE, FanOut, Pool, Work
+from hypersphere.launch import launched
 from hypersphere.progress import duration, live_lines, tell
 
 
@@ -26,6 +27,8 @@ def fan_out(
     after: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
     """Do all of them; `after` each that succeeds. Returns why those failed that did, by title."""
+    if launched() > 1:
+        raise UserError("many runs are started by one process, without torchrun: `workers` says how many at once")
     if not works:
         return {}
     here = how.workers == 0
@@ -133,7 +136,7 @@ def time_left(taken: Sequence[float], elapsed: Sequence[float], waiting: int, pl
 
 def _reason(status: int, folder: Path) -> str:
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
+        return "killed by " + next((known.name for known in signal.Signals if known == -status), f"signal {-status}")
     return "its Ray worker died" if status == LOST else _last_words(folder) or f"status {status}"
 
 

@@ -20,7 +20,8 @@ def cosines(z: Tensor, directions: Tensor) -> Tensor:
 
 class Prototypes(nn.Linear):
     """K directions that are learnt; of points, the cosines with each. They stay as they are in the first epoch of
-    several, while what they are compared with still changes quickly."""
+    several, while what they are compared with still changes quickly (an energy of theirs, if it is wanted, moves them
+    from the start)."""
 
     learning: Tensor
 

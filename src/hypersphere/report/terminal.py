@@ -40,6 +40,7 @@ def _table(table: Table, evidence: Evidence, seeds: int, protocol: Protocol, rat
     from rich.table import Table as Grid
 
     grid = Grid(*table.header, "cell", title=f"{table.name}: {table.caption}", title_justify="left")
+    grid.columns[-1].overflow = "fold"  # a name is of use as a whole
     for metric in table.metrics:
         grid.add_column(f"{metric}, paper", justify="right")
         grid.add_column(f"{metric}, ours {protocol}", justify="right")
