@@ -142,6 +142,6 @@ def test_warm_up_is_ten_epochs_or_a_tenth():
 
 def test_a_folders_name_is_part_of_file_names():
     assert recipe("byol", "/some where/my images/").data_name == "my-images"
-    assert recipe("byol", "/data/part-{000..123}.tar").data_name == "part-000..123-.tar"
+    assert recipe("byol", "/data/part-{000..123}.tar").data_name == "part--000..123-.tar"
     assert _default_folder(recipe("byol", "/data/photos")).parts[:-1] == ("runs",)
     assert _default_folder(recipe("byol", "cifar10")).name.startswith("byol-cifar10-")
