@@ -348,3 +348,17 @@ def test_an_optimizer_is_restored_for_the_device_it_is_on():
     trainer.restore(state)
     assert trainer.optimizer.param_groups[0]["capturable"] is False
     trainer.update([batch(16)], 0.1, 0.0)
+
+
+def test_a_stop_during_the_last_update_is_heard_and_the_run_is_whole(tmp_path, monkeypatch):
+    write = loop._write
+
+    def stopping(log, step, plan, *rest):
+        if step == plan.steps:
+            signal.raise_signal(signal.SIGTERM)
+        return write(log, step, plan, *rest)
+
+    monkeypatch.setattr(loop, "_write", stopping)
+    with pytest.raises(KeyboardInterrupt, match="stopped after update 2 of 2"):
+        pretrain("byol", "digits", epochs=1, batch=512, knn_every=0, out=tmp_path / "run", **SMALL)
+    assert load_checkpoint(tmp_path / "run/checkpoint.pt")["step"] == 2

@@ -42,6 +42,7 @@ def fan_out(
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
             pool.stop(state.running)
+            state.count_finished()
             told = f"stopped: {state.done} of {len(works)} runs are done; the same command goes on"
             raise Stopped(told, caught[0] if caught else signal.SIGINT) from None
         except BaseException:
@@ -111,6 +112,12 @@ class _State:
         else:
             tell(f"{work.title}: failed: {reason} (see {self.folder / work.name / LOG})")
             self.failed[work.title] = reason
+
+    def count_finished(self) -> None:
+        """Those that came to their end while they were stopped."""
+        for handle, status in self.pool.ended(self.running).items():
+            if status == 0:
+                self._end(*self.running.pop(handle), status)
 
     def left(self, waiting: int) -> str:
         now = time.monotonic()

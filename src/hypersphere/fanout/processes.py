@@ -72,6 +72,8 @@ class Processes:
 
     def _clear(self, process: subprocess.Popen) -> None:
         """Nothing is left of it, nor of those that decoded its images."""
+        if process not in self.taken:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

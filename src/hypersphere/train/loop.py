@@ -224,7 +224,7 @@ def train(
             terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
             signum = first_does(partial(record.after_update, terms, lr), partial(_asked, stop, launcher))
-            if signum and trainer.step < plan.steps:
+            if signum:
                 first_does(partial(record.keep, terms))
                 raise Interrupted(trainer.step, signum)
 
