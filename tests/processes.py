@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-_LOADED = ["hypersphere.run", "hypersphere.nn.resnet", "sklearn.datasets", "tyro", "rich.console"]
+_LOADED = ["hypersphere.pretraining", "hypersphere.nn.resnet", "sklearn.datasets", "tyro", "rich.console"]
 
 
 class Process:

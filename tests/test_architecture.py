@@ -52,7 +52,8 @@ ARROWS = {
     "feed": {"data", "methods", "train", "views"},
     "sets": {"config", "data", "presets", "views"},
     "probing": {"data", "evaluate", "feed", "views"},
-    "run": {
+    "run": {"build", "config", "data", "evaluate", "machine", "methods", "probing", "sets", "train", "views"},
+    "pretraining": {
         "build",
         "config",
         "data",
@@ -60,9 +61,8 @@ ARROWS = {
         "evaluate",
         "feed",
         "machine",
-        "methods",
         "presets",
-        "probing",
+        "run",
         "sets",
         "train",
         "views",
@@ -75,7 +75,7 @@ ARROWS = {
     "neighbours": {"loading", "sphere", "vectors"},
     "gallery": {"data", "neighbours", "report"},
     "export": {"build", "config", "loading", "machine", "nn", "run"},
-    "demo": {"build", "config", "evaluate", "machine", "run"},
+    "demo": {"build", "config", "evaluate", "machine", "pretraining", "run"},
     "options": set(),
     "bench": {
         "build",
@@ -111,7 +111,7 @@ ARROWS = {
         "train",
     },
     "fanout": set(),
-    "jobs": {"config", "diagnostics", "fanout", "machine", "results", "run"},
+    "jobs": {"config", "diagnostics", "fanout", "machine", "pretraining", "results", "run"},
     "reproduce": {"jobs", "paper", "report", "results"},
     "grid": {"config", "fanout", "jobs", "paper", "results", "sets"},
     "commands": {
@@ -130,6 +130,7 @@ ARROWS = {
         "options",
         "paper",
         "presets",
+        "pretraining",
         "report",
         "reproduce",
         "results",

@@ -15,7 +15,7 @@ from hypersphere.errors import UserError
 from hypersphere.machine import execution_of
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
-from hypersphere.run import start
+from hypersphere.pretraining import start
 from hypersphere.sets import recipe_for
 from hypersphere.sphere import hyperspherical_energy
 from hypersphere.train import Trainer

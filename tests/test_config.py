@@ -12,7 +12,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
 from hypersphere.nn import ENCODERS
 from hypersphere.presets import DATA, PRESETS
-from hypersphere.run import _default_folder
+from hypersphere.pretraining import _default_folder
 from hypersphere.views import RECIPES
 
 

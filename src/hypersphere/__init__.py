@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from hypersphere.diagnosis import Diagnosis, diagnose
     from hypersphere.grid import sweep
     from hypersphere.loading import load
+    from hypersphere.pretraining import pretrain
     from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
-    from hypersphere.run import Run, load_run, pretrain
+    from hypersphere.run import Run, load_run
     from hypersphere.sphere import (
         alignment,
         byol_loss,
@@ -55,7 +56,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
-    for part in ("sphere", "regularize", "run", "diagnosis", "loading", "grid") if name in __all__ else ():
+    parts = ("sphere", "regularize", "run", "pretraining", "diagnosis", "loading", "grid")
+    for part in parts if name in __all__ else ():
         module = import_module(f"hypersphere.{part}")
         if hasattr(module, name):
             globals()[name] = getattr(module, name)

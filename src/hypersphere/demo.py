@@ -10,7 +10,8 @@ from hypersphere.config import recipe
 from hypersphere.evaluate import Evaluation
 from hypersphere.files import next_free_folder, write_json
 from hypersphere.machine import pick_device, provenance
-from hypersphere.run import evaluate_on, start
+from hypersphere.pretraining import start
+from hypersphere.run import evaluate_on
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
 LEGEND = """\

@@ -12,8 +12,9 @@ from hypersphere.diagnostics import angle_counts
 from hypersphere.errors import Diverged, RunsFailed
 from hypersphere.fanout import FanOut, Work, fan_out
 from hypersphere.machine import pick_device, provenance
+from hypersphere.pretraining import go_on, start
 from hypersphere.results import Result, name_of
-from hypersphere.run import Run, evaluate_on, go_on, held_out_features, initial_encoder, load_config, start
+from hypersphere.run import Run, evaluate_on, held_out_features, initial_encoder, load_config
 
 
 class Job(NamedTuple):

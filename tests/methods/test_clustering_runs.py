@@ -11,7 +11,8 @@ from hypersphere.config import recipe
 from hypersphere.data import load_data
 from hypersphere.machine import execution_of
 from hypersphere.methods import Batch
-from hypersphere.run import evaluate_on, initial_encoder, pretrain
+from hypersphere.pretraining import pretrain
+from hypersphere.run import evaluate_on, initial_encoder
 from hypersphere.train import loop
 from hypersphere.views import Views
 

@@ -11,7 +11,8 @@ from hypersphere.build import view_recipe
 from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract
 from hypersphere.methods import DeepCluster
-from hypersphere.run import initial_encoder, pretrain
+from hypersphere.pretraining import pretrain
+from hypersphere.run import initial_encoder
 from hypersphere.sphere import spherical_kmeans
 from hypersphere.train.checkpoint import restore
 from hypersphere.views import folder_recipe

@@ -17,7 +17,8 @@ from hypersphere.errors import UserError
 from hypersphere.machine import execution_of
 from hypersphere.methods import METHODS, Batch
 from hypersphere.presets import PRESETS
-from hypersphere.run import evaluate_on, initial_encoder, load_run, pretrain
+from hypersphere.pretraining import pretrain
+from hypersphere.run import evaluate_on, initial_encoder, load_run
 from hypersphere.views import POLICIES
 
 OURS = ("simsiam", "moco", "infomin", "barlow", "supervised")

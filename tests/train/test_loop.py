@@ -17,8 +17,9 @@ from hypersphere.evaluate import KnnMonitor
 from hypersphere.feed import FromMemory
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
+from hypersphere.pretraining import pretrain
 from hypersphere.regularize import EnergyRegularizer
-from hypersphere.run import evaluate_on, pretrain
+from hypersphere.run import evaluate_on
 from hypersphere.train import (
     Interrupted,
     Log,

@@ -43,7 +43,8 @@ def pretrain(words: list[str]) -> None:
     if resume is None:
         default = recipe_of(method or "byol", data or "cifar10", peek(words, "--labels"))
     else:
-        from hypersphere.run import agreeing, go_on, load_config, with_preset
+        from hypersphere.pretraining import agreeing, go_on, with_preset
+        from hypersphere.run import load_config
 
         saved = load_config(resume)
         default = with_preset(saved, method)
@@ -54,7 +55,7 @@ def pretrain(words: list[str]) -> None:
     options = PretrainOptions.of(default, resume)
     config = parse(PretrainOptions, words, "hypersphere pretrain METHOD", about, options).config
     if resume is None:
-        from hypersphere.run import start
+        from hypersphere.pretraining import start
 
         run = start(config.replace(data=default.data))  # of a folder, its whole path
     else:

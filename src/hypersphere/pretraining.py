@@ -1,0 +1,280 @@
+"""Learning an encoder: what a config makes of data, methods and training. Behind the command line and `hs.pretrain`."""
+
+import contextlib
+import glob
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hypersphere.build import build_method, monitors_of, plan_of, rehearse_update, trainer_of, try_encoder, view_recipe
+from hypersphere.collectives import (
+    agreed,
+    first_does,
+    first_of_machine_first,
+    from_first,
+    merged,
+    rank,
+    shared_out,
+    size,
+)
+from hypersphere.config import Config
+from hypersphere.data import Images, Listing
+from hypersphere.data.unreadable import tell_unreadable
+from hypersphere.diagnostics import CollapseAlarm
+from hypersphere.errors import Collapsed, UserError
+from hypersphere.evaluate import (
+    centre,
+    extract,
+)
+from hypersphere.feed import FromFiles, FromMemory
+from hypersphere.files import next_free_folder, own, write_json
+from hypersphere.joining import joined
+from hypersphere.launch import is_first, job, launched
+from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
+from hypersphere.presets import PRESETS, preset
+from hypersphere.progress import progress_bar, tell
+from hypersphere.run import Run, load_config, put_state
+from hypersphere.sets import (
+    FILES,
+    WATCHED,
+    files_of,
+    images_of,
+    in_files,
+    middles,
+    recipe_for,
+    save_files,
+    stored_side,
+    workers_of,
+)
+from hypersphere.train import (
+    Interrupted,
+    Log,
+    Plan,
+    Trainer,
+    load_checkpoint,
+    save_checkpoint,
+    train,
+)
+from hypersphere.views import Views
+
+
+def pretrain(
+    method: str | None = None,
+    data: str | None = None,
+    *,
+    resume: str | Path | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Learn an encoder: `pretrain("byol-mhe", data="digits", epochs=50)`.
+
+    `options` are the fields of `Config`. `resume` goes on with the run in that folder; what is said besides must agree
+    with what it was started with.
+    """
+    if data is not None:
+        options["data"] = data
+    if isinstance(options.get("device"), torch.device):
+        options["device"] = str(options["device"])
+    if resume is None:
+        if method is None:
+            raise UserError(f"say which method to train: {', '.join(PRESETS)}")
+        return start(recipe_for(method, **options), progress=progress)
+    saved = load_config(resume)
+    wanted = with_preset(saved, method).replace(**options)
+    return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
+
+
+def with_preset(saved: Config, method: str | None) -> Config:
+    """A run's config, with what the name of a method says besides."""
+    return saved if method is None else saved.replace(**preset(method))
+
+
+def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
+    """The config wanted, if it would go on with what was begun."""
+    differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
+    for name in differing:
+        conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
+        raise UserError(f"cannot resume {path}: {conflict}; `resume` alone goes on as it began")
+    return wanted
+
+
+def start(config: Config, *, progress: bool = True) -> Run:
+    """A new run in a new folder, made once everything else is known to be right."""
+    precision = pick_precision(config.precision, pick_device(config.device))
+    return _train(config.replace(precision=precision), None, progress)
+
+
+def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
+    """From the last checkpoint in the folder, or the beginning, to the end of the plan."""
+    return _train(config, path, progress)
+
+
+def _train(config: Config, path: Path | None, progress: bool) -> Run:
+    """`path`: of a run to go on with."""
+    how = execution_of(config)
+    with joined(how.device, config.timeout):
+        first = from_first(lambda: config.hash)
+        agreed(lambda: _check_same(config.hash, first))
+        if path is None and job() is not None:
+            path = from_first(lambda: _begun(config))
+        return _train_jointly(config, path, how, progress and is_first())
+
+
+def _check_same(own: str, first: str) -> None:
+    if own != first:
+        told = f"the first has a config of hash {first}, another one of {own}"
+        raise UserError(f"the processes of this job were told different things ({told}): say the same to each")
+
+
+def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
+    if size() > 1 and how.device.type == "cuda":
+        tell("updates are launched one by one, not as a CUDA graph, and BatchNorm has no kernel (several processes)")
+    files = from_first(lambda: files_of(config, config.holdout, path)) if in_files(config) else None
+    watched = WATCHED if rank() == 0 else (2, 2)  # monitors are the first's
+    images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
+    learnt, held_out = (some.to(how.device) for some in images)
+    with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
+        plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
+        trainer = agreed(lambda: _new_trainer(config, how, learnt))
+        run = Run(path or from_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
+        with contextlib.ExitStack() as owned:
+            first_does(lambda: owned.enter_context(own(run.path)))
+            if path is None:
+                known = {"config": config.to_json(), "hash": config.hash, "classes": len(learnt.classes), "job": job()}
+                first_does(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
+            else:
+                _restore(run, trainer, plan, progress)
+            if files is not None:
+                first_does(lambda: save_files(run.path / FILES, *files))
+            _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)
+    return run
+
+
+def _new_trainer(config: Config, how: Execution, learnt: Images) -> Trainer:
+    torch.manual_seed(config.seed)
+    method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
+    try_encoder(config, method, learnt)
+    trainer = trainer_of(config, method, how)
+    if how.kernels and launched() == 1:
+        rehearse_update(config, method.train(), how, learnt)
+    return trainer
+
+
+def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
+    """To the last checkpoint, if there is one, which the first process reads; says which that is."""
+    file = run.path / "checkpoint.pt"
+    state = from_first(lambda: load_checkpoint(file) if file.exists() else None)
+    told = f"there is no checkpoint yet: starting at update 0 of {plan.steps}"
+    if state is not None:
+        agreed(lambda: put_state(run, state))
+        trainer.restore(state)
+        finished = trainer.step == plan.steps
+        told = f"all {plan.steps} updates are done" if finished else f"going on from update {run.step} of {plan.steps}"
+    if progress:
+        print(f"{run.path}: {told}", file=sys.stderr, flush=True)
+
+
+def _go(
+    run: Run,
+    trainer: Trainer,
+    plan: Plan,
+    files: Listing | None,
+    learnt: Images,
+    held_out: Images,
+    how: Execution,
+    progress: bool,
+) -> None:
+    """From where the trainer is to the end of the plan."""
+    config, views = run.config, Views(view_recipe(run.config), run.config.seed)
+    centred = centre(views.recipe)
+    feed: FromMemory | FromFiles = FromMemory(learnt, views, trainer.input_type)
+    if files is not None:
+        feed = FromFiles(files, views.recipe, config.seed, how.device, trainer.input_type, workers_of(config))
+    unreadable = feed.stream.unreadable if isinstance(feed, FromFiles) else {}
+    began = time.monotonic() - run.seconds
+
+    def encode(pixels: Tensor) -> Tensor:
+        return extract(trainer.method.encoder, pixels, centred, precision=trainer.precision)
+
+    def features() -> Iterator[Tensor]:
+        """The encoder's, of all images that are learnt from: one more pass over the files, if they are read."""
+        held = learnt.pixels.split(4096)
+        for part in held if files is None else middles(files, stored_side(config), workers_of(config)):
+            yield shared_out(part.to(how.device), encode)
+
+    def save() -> None:
+        run.step, run.seconds = trainer.step, time.monotonic() - began
+        state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
+        save_checkpoint(run.path / "checkpoint.pt", state)
+
+    log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
+    closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
+    title = f"{config.title} on {config.data}"
+    with closing, progress_bar(title, plan.steps, trainer.step, progress) as bar:
+        try:
+            train(
+                trainer,
+                feed,
+                plan,
+                log=log,
+                save=save,
+                monitors=monitors_of(config, trainer.method, learnt, held_out, how) if rank() == 0 else (),
+                alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
+                progress=bar,
+                features=features,
+            )
+            run.step, run.seconds = trainer.step, time.monotonic() - began
+            unreadable = merged(unreadable)
+        except Interrupted as stop:
+            unreadable = merged(unreadable)
+            stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
+            raise
+        except Collapsed as end:
+            end.args = (f"{end}; stopped, and kept in {run.path}",)
+            raise
+        finally:
+            if rank() == 0:
+                tell_unreadable(unreadable, run.path / "unreadable.tsv")
+
+
+def _begun(config: Config) -> Path | None:
+    """What this job, or the one that torchrun or a scheduler starts in its place by the same command, has begun: the
+    run in the folder asked for, or the one in runs/ that has the job's name."""
+    if config.out is not None:
+        begun = config.out if (config.out / "run.json").is_file() else None
+    else:
+        named = _default_folder(config)
+        alike = named.parent.glob(f"{glob.escape(named.name)}*")
+        begun = next((run for run in alike if _job_of(run) == job()), None)
+    if begun is not None:
+        agreeing(load_config(begun), config, begun)
+    return begun
+
+
+def _job_of(run: Path) -> str | None:
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((run / "run.json").read_text()).get("job")
+    return None
+
+
+def _default_folder(config: Config) -> Path:
+    return Path("runs") / f"{config.title}-{config.data_name}-{config.hash[:8]}"
+
+
+def _new_folder(config: Config) -> Path:
+    """The folder asked for, which must be empty; or the next free one in runs/."""
+    if config.out is None:
+        return next_free_folder(_default_folder(config))
+    if config.out.is_dir() and not any(config.out.iterdir()):
+        return config.out
+    if config.out.is_file():
+        raise UserError(f"`out` {config.out} is a file: choose a folder")
+    if config.out.exists():
+        raise UserError(f"{config.out} is not empty: go on with `resume` {config.out}, or choose another `out`")
+    return next_free_folder(config.out)
