@@ -28,10 +28,7 @@ from hypersphere.data import Images, Listing
 from hypersphere.data.unreadable import tell_unreadable
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.errors import Collapsed, UserError
-from hypersphere.evaluate import (
-    centre,
-    extract,
-)
+from hypersphere.evaluate import centre, extract
 from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
 from hypersphere.joining import joined

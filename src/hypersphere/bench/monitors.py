@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from hypersphere.bench.step import time_step
+from hypersphere.bench.step import time_step, wait
 from hypersphere.bench.timing import Function
 from hypersphere.build import build_method, monitors_of, plan_of
 from hypersphere.config import Config
@@ -33,6 +33,5 @@ def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, di
 def _seconds(function: Function, device: torch.device) -> float:
     began = time.perf_counter()
     function()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait(device)
     return time.perf_counter() - began
