@@ -1,3 +1,6 @@
+import warnings
+
+import pytest
 import torch
 
 from hypersphere.data.folder import list_folder
@@ -37,3 +40,21 @@ def test_the_order_from_any_update_is_the_rest_of_the_whole():
     for start in range(7):
         rest = [(epoch, part) for epoch, samples in plan.order(start, CPU) for part in samples]
         torch.testing.assert_close(rest, whole[2 * start :], rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is a device to wait for only with a GPU")
+def test_finishing_a_batch_does_not_wait_for_the_device(tmp_path):
+    draw(tmp_path, 8)
+    recipe, cuda = folder_recipe(64), torch.device("cuda")
+    feeds = [FromFiles(list_folder(tmp_path), recipe, 0, on, torch.float32, workers=0) for on in (CPU, cuda)]
+    decoded = next(iter(feeds[1].stream([feeds[1].asked(torch.arange(8), 3)])))
+    feeds[1].finish(decoded, 3)  # compiles
+    with warnings.catch_warnings(action="ignore"):  # that not every wait is seen
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        batch = feeds[1].finish(decoded, 3)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = feeds[0].finish(decoded, 3)
+    for view, same in zip(batch.views, expected.views, strict=True):
+        torch.testing.assert_close(view.cpu(), same, rtol=0, atol=2e-5)

@@ -65,7 +65,8 @@ class FromFiles:
 
     def finish(self, decoded: Decoded, epoch: int) -> Batch:
         """What is done on the device."""
-        pixels, sample = (x.to(self.device, non_blocking=True) for x in decoded)
+        pinned = decoded.sample.pin_memory() if self.device.type == "cuda" else decoded.sample
+        pixels, sample = (x.to(self.device, non_blocking=True) for x in (decoded.pixels, pinned))
         views = finished(pixels, sample, self.recipe, self.seed, epoch, self.dtype, self.draws)
         return Batch(views, sample, None if self.labels is None else self.labels[sample])
 

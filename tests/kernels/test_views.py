@@ -12,6 +12,7 @@ import triton.language as tl
 
 from hypersphere import kernels
 from hypersphere.draws import PROBE, VIEWS, uniforms
+from hypersphere.kernels import colours
 from hypersphere.kernels import views as kernel
 from hypersphere.views import RECIPES, Augmentation, Recipe, Views, with_small_crops
 from hypersphere.views.dispatch import Key, fused, fusible, reference
@@ -44,7 +45,7 @@ def numbers_kernel(sample, epoch, out, key, view):
     place = tl.program_id(0)
     counter = (tl.load(sample + place).to(tl.uint32), tl.load(epoch).to(tl.uint32), view.to(tl.uint32))
     for block in range(2):
-        a, b, c, d = kernel.uniforms(key, counter, block)
+        a, b, c, d = colours.uniforms(key, counter, block)
         tl.store(out + place * 8 + block * 4, a)
         tl.store(out + place * 8 + block * 4 + 1, b)
         tl.store(out + place * 8 + block * 4 + 2, c)

@@ -33,7 +33,8 @@ class SpreadMonitor:
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         with frozen(encoder), seldom():
             one, other = (encode(encoder, view, self.precision) for view in self.views)
-            found = {"alignment": alignment(one, other), "effective_rank": effective_rank(one), "spread": spread(one)}
+            rank = effective_rank(one.cpu())  # 20 ms; a GPU's solvers take a second to load
+            found = {"alignment": alignment(one, other), "effective_rank": rank, "spread": spread(one)}
         return {name: float(value) for name, value in found.items()}
 
 

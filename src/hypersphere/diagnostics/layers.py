@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from hypersphere.evaluate.features import frozen, seldom
 from hypersphere.nn.blocks import blocks_of
 from hypersphere.regularize import EnergyRegularizer
-from hypersphere.sphere import hyperspherical_energy, uniformity
+from hypersphere.sphere import uniformity
+from hypersphere.sphere.measures import mean_energies
 
 
 def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
@@ -55,7 +56,8 @@ class EnergyMonitor:
         with frozen(encoder), seldom():
             with autocast:
                 outputs = block_outputs(encoder, self.inputs)
-            found = {f"energy/{name}": hyperspherical_energy(x, 2, "geodesic") for name, x in outputs.items()}
+            energies = mean_energies(list(outputs.values()), 2, "geodesic", half_space=False)
+            found = {f"energy/{name}": energy for name, energy in zip(outputs, energies, strict=True)}
             found |= {f"energy_of_weights/{name}": energy() for name, energy in self.weights.items()}
             found["uniformity_of_features"] = uniformity(outputs["output"])
-        return {name: float(value) for name, value in found.items()}
+        return dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))

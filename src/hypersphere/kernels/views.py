@@ -12,6 +12,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hypersphere.kernels.colours import (
+    changed,
+    clip,
+    gauss,
+    jitter_factors,
+    luma,
+    mirrored,
+    next_change,
+    solarize,
+    uniforms,
+)
+
 LARGEST_VIEW = 64  # pixels a side: what registers hold
 LARGEST_SOURCE = 128  # pixels a side: each view reads 16 times that area
 
@@ -102,35 +114,18 @@ def views_kernel(
     seen = tl.where(u_flip < how.flip, SIZE - 1 - column, column)
     x = _crop(image, row, seen, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS)
     if u_jitter < how.jitter:
-        factors = (
-            1 + how.brightness * (2 * u_brightness - 1),
-            1 + how.contrast * (2 * u_contrast - 1),
-            1 + how.saturation * (2 * u_saturation - 1),
-            how.hue * (2 * u_hue - 1),
-        )
+        factors = jitter_factors(how, u_brightness, u_contrast, u_saturation, u_hue)
         x = _jitter(x, factors, (u_order * 24).to(tl.int32), CHANNELS, SIZE, TILE)
     if u_grey < how.grey:
-        luma = _luma(x, CHANNELS)
-        x = (luma, luma, luma)
+        y = luma(x, CHANNELS)
+        x = (y, y, y)
     if KERNEL:
         if u_blur < how.blur:
             x = _blur(x, tl.maximum(how.sigma + how.sigma_span * u_sigma, 1e-3), row, column, SIZE, KERNEL)
     if u_solarize < how.solarize:
-        x = _solarize(x)
+        x = solarize(x)
     out += (view * tl.num_programs(0) + place).to(tl.int64) * (SIZE * SIZE * CHANNELS)
     _write(out, x, mean, std, CHANNELS, SIZE, TILE)
-
-
-@triton.jit
-def uniforms(key, counter, block):
-    """Numbers 4 · block … 4 · block + 3 of `draws.uniforms`."""
-    a, b, c, d = tl.philox(key, counter[0], counter[1], counter[2], block)
-    return _unit(a), _unit(b), _unit(c), _unit(d)
-
-
-@triton.jit
-def _unit(word):
-    return (word >> 8).to(tl.float32) * (1 / 16777216)
 
 
 @triton.jit
@@ -181,7 +176,7 @@ def _crop(image, row, column, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLU
     scale = 1 / (255 * total)
     if CHANNELS == 1:
         green, blue = red, red
-    return _clip(red * scale), _clip(green * scale), _clip(blue * scale)
+    return clip(red * scale), clip(green * scale), clip(blue * scale)
 
 
 @triton.jit
@@ -205,68 +200,21 @@ def _cubic(x):
 
 
 @triton.jit
-def _clip(x):
-    return tl.minimum(tl.maximum(x, 0.0), 1.0)
-
-
-@triton.jit
-def _luma(x, CHANNELS):
-    red, green, blue = x
-    if CHANNELS == 1:
-        return red
-    else:
-        return 0.2989 * red + 0.587 * green + 0.114 * blue
-
-
-@triton.jit
 def _jitter(x, factors, rank, CHANNELS, SIZE, TILE):
     """`ops.jitter` in the order of this rank among the permutations of 0 … 3, which are sorted."""
     left, orders = 0x3210, 6  # a hexadecimal digit for each change to come, and the orders of those after the next
     for n in range(4):
-        shift = rank // orders * 4
-        change = (left >> shift) & 15
-        left = (left & ((1 << shift) - 1)) | (left >> (shift + 4) << shift)
-        rank, orders = rank % orders, orders // tl.maximum(3 - n, 1)
-        if change == 0:
-            x = _blend(x, 0.0, factors[0])
-        elif change == 1:
-            x = _blend(x, _mean(_luma(x, CHANNELS), SIZE, TILE), factors[1])
-        elif CHANNELS == 3:
-            if change == 2:
-                x = _blend(x, _luma(x, CHANNELS), factors[2])
-            else:
-                x = _hue(x, factors[3])
+        change, left, rank, orders = next_change(n, left, rank, orders)
+        mean = 0.0
+        if change == 1:
+            mean = _mean(luma(x, CHANNELS), SIZE, TILE)
+        x = changed(x, change, factors, mean, CHANNELS)
     return x
-
-
-@triton.jit
-def _blend(x, with_, factor):
-    red, green, blue = x
-    rest = (1 - factor) * with_
-    return _clip(factor * red + rest), _clip(factor * green + rest), _clip(factor * blue + rest)
 
 
 @triton.jit
 def _mean(x, SIZE, TILE):
     return tl.sum(tl.where(tl.arange(0, TILE) < SIZE * SIZE, x, 0.0)) / (SIZE * SIZE)
-
-
-@triton.jit
-def _hue(x, turn):
-    """`ops.hue`."""
-    red, green, blue = x
-    value = tl.maximum(tl.maximum(red, green), blue)
-    chroma = value - tl.minimum(tl.minimum(red, green), blue)
-    safe = tl.where(chroma > 0, chroma, 1.0)
-    others = tl.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe)
-    sixth = tl.where(value == red, (green - blue) / safe, others) + 6 * turn
-    return _turned(value, chroma, sixth + 5), _turned(value, chroma, sixth + 3), _turned(value, chroma, sixth + 1)
-
-
-@triton.jit
-def _turned(value, chroma, phase):
-    phase -= 6 * tl.floor(phase / 6)
-    return value - chroma * _clip(tl.minimum(phase, 4 - phase))
 
 
 @triton.jit
@@ -285,33 +233,11 @@ def _blurred(x, sigma, row, column, SIZE, KERNEL):
     """Along the columns, then along the rows; mirrored at the border."""
     tall, wide, total = tl.zeros(x.shape, tl.float32), tl.zeros(x.shape, tl.float32), 0.0
     for n in tl.static_range(KERNEL):
-        tall += _gauss(n, sigma, KERNEL) * tl.gather(x, _mirrored(row, n, SIZE, KERNEL) * SIZE + column, 0)
-        total += _gauss(n, sigma, KERNEL)
+        tall += gauss(n, sigma, KERNEL) * tl.gather(x, mirrored(row, n, SIZE, KERNEL) * SIZE + column, 0)
+        total += gauss(n, sigma, KERNEL)
     for n in tl.static_range(KERNEL):
-        wide += _gauss(n, sigma, KERNEL) * tl.gather(tall, row * SIZE + _mirrored(column, n, SIZE, KERNEL), 0)
+        wide += gauss(n, sigma, KERNEL) * tl.gather(tall, row * SIZE + mirrored(column, n, SIZE, KERNEL), 0)
     return wide / (total * total)
-
-
-@triton.jit
-def _gauss(n, sigma, KERNEL):
-    gap = (n - KERNEL // 2) / sigma
-    return tl.exp(-0.5 * gap * gap)
-
-
-@triton.jit
-def _mirrored(place, n, SIZE, KERNEL):
-    return SIZE - 1 - tl.abs(SIZE - 1 - tl.abs(place + (n - KERNEL // 2)))
-
-
-@triton.jit
-def _solarize(x):
-    red, green, blue = x
-    return _inverted(red), _inverted(green), _inverted(blue)
-
-
-@triton.jit
-def _inverted(x):
-    return tl.where(x >= 0.5, 1 - x, x)
 
 
 @triton.jit

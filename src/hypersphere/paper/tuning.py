@@ -27,6 +27,8 @@ TRIALS = Table(
         _trial("crop-batch256", 50, crop_min=0.2, batch=256),
         _trial("crop-batch256-lr45", 50, crop_min=0.2, batch=256, lr=4.5),
         _trial("crop-batch256-tau99", 50, crop_min=0.2, batch=256, tau_end=0.99),
+        _trial("crop-batch256-lr45-tau99", 50, crop_min=0.2, batch=256, lr=4.5, tau_end=0.99),
+        _trial("crop-batch256-lr9-tau99", 50, crop_min=0.2, batch=256, lr=9.0, tau_end=0.99),
         _trial("crop-tau96", 50, crop_min=0.2, tau=0.96),
         _trial("crop-tau96-lr3", 50, crop_min=0.2, tau=0.96, lr=3.0),
     ),

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hypersphere import kernels
 from hypersphere.draws import VIEWS, uniforms
+from hypersphere.views.dispatch import numbers_of
 from hypersphere.views.recipes import BOX_DRAWS, Augmentation, Recipe, coloured, draw, whole_box
 
 
@@ -86,14 +88,39 @@ def finished(
     dtype: torch.dtype,
     stream: int = VIEWS,
 ) -> tuple[Tensor, ...]:
-    """B images' bytes, as `crops` gives them → V views, on the device of the bytes."""
-    memory = torch.channels_last if cropped.is_cuda else torch.contiguous_format
+    """B images' bytes, as `crops` gives them → V views, on the device of the bytes; by kernels on a GPU."""
     sides = [recipe.size_of(how) for how in recipe.augmentations]
     parts = cropped.split([3 * side * side for side in sides], dim=1)
-    views = []
-    for view, (how, side, part) in enumerate(zip(recipe.augmentations, sides, parts, strict=True)):
-        d = draw(how, (recipe.size, recipe.size), sample, seed=seed, epoch=epoch, view=view, stream=stream)
-        x = part.view(-1, 3, side, side).float() / 255
-        x = torch.where(d.flip[:, None, None, None], x.flip(3), x)
-        views.append(coloured(x, d, how, recipe).to(dtype, memory_format=memory))
-    return tuple(views)
+    fusible = kernels.usable(cropped) and not any(how.operations for how in recipe.augmentations)
+    make = fused if fusible else reference
+    hows = zip(recipe.augmentations, sides, parts, strict=True)
+    return tuple(
+        make(part, how, side, recipe, sample, dtype, seed=seed, epoch=epoch, view=view, stream=stream)
+        for view, (how, side, part) in enumerate(hows)
+    )
+
+
+def reference(
+    part: Tensor, how: Augmentation, side: int, recipe: Recipe, sample: Tensor, dtype: torch.dtype, **key: int
+) -> Tensor:
+    """What a view is."""
+    memory = torch.channels_last if part.is_cuda else torch.contiguous_format
+    d = draw(how, (side, side), sample, **key)
+    x = part.reshape(-1, 3, side, side).float() / 255
+    x = torch.where(d.flip[:, None, None, None], x.flip(3), x)
+    return coloured(x, d, how, recipe).to(dtype, memory_format=memory)
+
+
+def fused(
+    part: Tensor, how: Augmentation, side: int, recipe: Recipe, sample: Tensor, dtype: torch.dtype, **key: int
+) -> Tensor:
+    """The same by kernels, without waiting for the device: the next batch can be asked for meanwhile."""
+    from hypersphere.kernels.crops import finish_crops
+    from hypersphere.kernels.views import Numbers
+
+    shape = (len(part), 3, side, side)
+    out = torch.empty(shape, dtype=dtype, device=part.device, memory_format=torch.channels_last)
+    kernel = recipe.blur_kernel if how.blur else 0
+    numbers = Numbers(**numbers_of(how, side, side))
+    finish_crops(part, sample, numbers, out, kernel=kernel, mean=recipe.mean, std=recipe.std, **key)
+    return out

@@ -86,7 +86,7 @@ def fused(
         fused_views(
             pixels,
             sample,
-            Numbers(**_numbers(how, height, width)),
+            Numbers(**numbers_of(how, height, width)),
             out,
             first=len(views),
             kernel=recipe.blur_kernel if how.blur else 0,
@@ -98,7 +98,7 @@ def fused(
     return tuple(views)
 
 
-def _numbers(how: Augmentation, height: int, width: int) -> dict[str, float]:
+def numbers_of(how: Augmentation, height: int, width: int) -> dict[str, float]:
     """The augmentation by the names of `kernels.views.Numbers`, where a range is its low end and its span."""
     low, high = (math.log(ratio) for ratio in how.ratio)
     whole_height, whole_width = whole_box(how, height, width)

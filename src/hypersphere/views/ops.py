@@ -130,8 +130,12 @@ def solarize(images: Tensor, apply: Tensor, threshold: float | Tensor = 0.5) -> 
 
 
 def normalize(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    shape = (1, -1, 1, 1)
-    return (images - images.new_tensor(mean).view(shape)) / images.new_tensor(std).view(shape)
+    return (images - _per_channel(mean, images)) / _per_channel(std, images)
+
+
+def _per_channel(values: tuple[float, ...], images: Tensor) -> Tensor:
+    """Written by the device: `new_tensor` would wait for all that it has to do."""
+    return torch.stack([images.new_full((1, 1), value) for value in values])
 
 
 def resize(images: Tensor, height: int, width: int) -> Tensor:

@@ -1,0 +1,87 @@
+"""What follows the crop, by kernels, against the reference; in Triton's interpreter where there is no GPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from hypersphere import kernels
+from hypersphere.draws import PROBE, VIEWS
+from hypersphere.kernels import crops as kernel
+from hypersphere.views import Augmentation, Recipe, crops, folder_recipe
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NOTHING = Augmentation(flip=0, jitter=0, brightness=0, contrast=0, saturation=0, hue=0, grey=0)
+COLOUR = replace(NOTHING, jitter=1)
+EVERYTHING = Augmentation(blur=0.5, solarize=0.5)
+
+
+def both(how, size=13, n=4, stream=VIEWS, dtype=torch.float32, mean=0.0, std=1.0):
+    recipe = Recipe(size, (mean,) * 3, (std,) * 3, (how,), how)
+    bytes_of_more = torch.randint(0, 256, (n, 3 * size * size + 5), dtype=torch.uint8, device=DEVICE)
+    part = bytes_of_more[:, 5:]  # as one view lies behind another
+    sample = torch.randint(100, (n,), device=DEVICE)
+    given = (part, how, size, recipe, sample, dtype)
+    return [make(*given, seed=5, epoch=3, view=1, stream=stream) for make in (crops.fused, crops.reference)]
+
+
+def assert_same(found, wanted, atol=1e-5):
+    torch.testing.assert_close(found, wanted, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        NOTHING,
+        replace(NOTHING, flip=1),
+        replace(COLOUR, brightness=0.4),
+        replace(COLOUR, contrast=0.4),
+        replace(COLOUR, saturation=0.9),
+        replace(COLOUR, hue=0.5),
+        replace(NOTHING, grey=1),
+        replace(NOTHING, blur=1.0),
+        replace(NOTHING, solarize=1),
+    ],
+    ids=["nothing", "flip", "brightness", "contrast", "saturation", "hue", "grey", "blur", "solarize"],
+)
+def test_each_operation_alone(how):
+    assert_same(*both(how))
+
+
+@pytest.mark.parametrize("stream", [VIEWS, PROBE])
+def test_all_together_in_each_order(stream):
+    """Of so many images that all orders of the changes are among them."""
+    assert_same(*both(EVERYTHING, n=60, stream=stream, mean=0.4, std=0.25), atol=1e-4)
+
+
+def test_images_of_many_tiles(monkeypatch):
+    monkeypatch.setattr(kernel, "TILE", 128)
+    monkeypatch.setattr(kernel, "LOOK", {"TILE": 256, "num_warps": 4})
+    assert_same(*both(EVERYTHING, size=30, n=6))
+
+
+def test_half_precision_is_the_rounded_view():
+    found, wanted = both(EVERYTHING, dtype=torch.bfloat16)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found, wanted, atol=4e-3, rtol=8e-3)  # the last of 8 bits
+
+
+def test_the_views_of_files_are_made_so(monkeypatch):
+    """On a GPU; RandAugment's are not."""
+    recipe, seen = folder_recipe(64), []
+    bytes_ = torch.zeros(2, 2 * 3 * 64 * 64, dtype=torch.uint8)
+    monkeypatch.setattr(kernels, "usable", lambda x: True)
+    for name in ("fused", "reference"):
+        monkeypatch.setattr(crops, name, lambda *given, name=name, **key: seen.append((name, key["view"])))
+    crops.finished(bytes_, torch.arange(2), recipe, 0, 0, torch.float32)
+    varied = replace(recipe, augmentations=(recipe.augmentations[0], replace(recipe.augmentations[1], operations=2)))
+    crops.finished(bytes_, torch.arange(2), varied, 0, 0, torch.float32)
+    assert seen == [("fused", 0), ("fused", 1), ("reference", 0), ("reference", 1)]
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="of a photograph's size: for a GPU")
+def test_photographs():
+    for how in folder_recipe(224).augmentations:
+        assert_same(*both(how, size=224, n=32))
