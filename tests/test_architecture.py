@@ -32,7 +32,7 @@ ARROWS = {
     "train": {"methods", "optim", "nn", "regularize", "sphere", "views"},
     "evaluate": {"data", "views", "sphere", "optim", "nn"},
     "machine": {"config", "kernels"},
-    "diagnostics": {"evaluate", "nn", "regularize", "sphere"},
+    "diagnostics": {"evaluate", "kernels", "nn", "regularize", "sphere"},
     "build": {
         "diagnostics",
         "config",

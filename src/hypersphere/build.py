@@ -154,30 +154,19 @@ def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
 
 
 def rehearse_update(config: Config, method: Method, how: Execution, images: Images) -> None:
-    """Compile the kernels of an update, going through one with few images and copies of the networks; and those of
-    the energies that are watched."""
+    """Compile the kernels of an update, going through one with few images and copies of the networks."""
     from hypersphere.kernels.rehearsal import rehearse
 
     twin = trainer_of(config, copy.deepcopy(method), dataclasses.replace(how, compile=False))
     views, zero = Views(view_recipe(config), config.seed), torch.zeros((), device=how.device)
     sample = torch.arange(min(16, len(images)), device=how.device)
-    energies = energies_of(config, twin.method, images, how) if config.knn_every else None
 
     def update() -> None:
         made = views.training(images.pixels, sample, 0, twin.input_type)
         twin.update([Batch(made, sample, images.labels[sample])], zero, zero)
-        if energies is not None:
-            energies(twin.method.encoder)
 
     with torch.backends.cudnn.flags(enabled=True, benchmark=False):
         rehearse(update, how.device)
-
-
-def energies_of(config: Config, method: Method, images: Images, how: Execution) -> EnergyMonitor:
-    """By layer: of the outputs for some of the images, and of the weights."""
-    fixed = centre(view_recipe(config))(images.pixels[:1024]).contiguous(memory_format=how.layout)
-    parts = {name: part for name, part in method.named_children() if any(p.requires_grad for p in part.parameters())}
-    return EnergyMonitor(config.knn_every, fixed, parts, how.precision)
 
 
 def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images, how: Execution) -> list[Monitor]:
@@ -189,8 +178,10 @@ def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images
     if config.holdout == "test":
         known, held_out = _watched(config, known, learnt)
     knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
-    energies = energies_of(config, method, held_out, how)
-    sample = torch.arange(min(1024, len(held_out)), device=how.device)
+    fixed = centre(views)(held_out.pixels[:1024]).contiguous(memory_format=how.layout)
+    parts = {name: part for name, part in method.named_children() if any(p.requires_grad for p in part.parameters())}
+    energies = EnergyMonitor(config.knn_every, fixed, parts, how.precision)
+    sample = torch.arange(len(fixed), device=how.device)
     one, other, *_ = Views(views, config.seed).training(held_out.pixels, sample, 0)
     spread = SpreadMonitor(config.knn_every, (one, other), how.precision)
     return [energies, spread, *[knn] * (len(held_out.classes) > 1 and len(known) > 0 and len(held_out.labelled) > 0)]

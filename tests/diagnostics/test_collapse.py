@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -9,16 +11,23 @@ from hypersphere.sphere import alignment, effective_rank
 FINE, GONE = {"spread": 0.5, "effective_rank": 40.0}, {"spread": 0.01, "effective_rank": 1.1}
 
 
-def test_the_monitor_measures_two_views():
+@pytest.mark.parametrize("dimensions", [8, 100])
+def test_the_monitor_measures_two_views(dimensions):
     views = torch.randn(64, 12), torch.randn(64, 12)
-    encoder = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8))
+    encoder = nn.Sequential(nn.Linear(12, dimensions), nn.ReLU(), nn.BatchNorm1d(dimensions))
     seen = SpreadMonitor(1, views, torch.float32)(encoder)
-    assert encoder[1].num_batches_tracked == 0
+    assert encoder[2].num_batches_tracked == 0
     with torch.no_grad():
         one, other = (encoder.eval()(view) for view in views)
     assert seen["alignment"] == pytest.approx(float(alignment(one, other)), rel=1e-4)
     assert seen["effective_rank"] == pytest.approx(float(effective_rank(one)), rel=1e-4)
-    assert seen["spread"] == pytest.approx(float(nn.functional.normalize(one).std(0).mean()) * 8**0.5, rel=1e-4)
+    deviation = float(nn.functional.normalize(one).std(0).mean())
+    assert seen["spread"] == pytest.approx(deviation * dimensions**0.5, rel=1e-4)
+
+
+def test_features_that_are_no_numbers_have_no_rank():
+    seen = SpreadMonitor(1, (torch.full((4, 3), math.inf), torch.ones(4, 3)), torch.float32)(nn.Identity())
+    assert math.isnan(seen["effective_rank"])
 
 
 def alarms(seen, capsys, epochs=100, every=10):

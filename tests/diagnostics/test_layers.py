@@ -39,3 +39,25 @@ def test_the_monitor_measures_and_leaves_everything_as_it_was():
     assert found["energy_of_weights/head"] == pytest.approx(
         float(reference.pair_sum(rows, reference.geodesic(2))) / 20, rel=1e-5
     )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are compiled for a GPU")
+def test_the_kernels_of_energies_are_compiled_side_by_side(monkeypatch):
+    pytest.importorskip("triton")
+    from triton.runtime.jit import JITFunction
+
+    from hypersphere.kernels import pairwise_kernels
+
+    for kernel in vars(pairwise_kernels).values():
+        if isinstance(kernel, JITFunction):
+            kernel.device_caches.clear()
+    ahead, compile_one = [], JITFunction._do_compile
+    monkeypatch.setattr(
+        JITFunction, "_do_compile", lambda kernel, *given: (ahead.append(given[-1]), compile_one(kernel, *given))[1]
+    )
+    encoder, head = nn.Sequential(nn.Flatten(), nn.Linear(27, 48)).cuda(), nn.Linear(24, 40).cuda()
+    monitor = EnergyMonitor(1, torch.randn(64, 3, 3, 3, device="cuda"), {"head": head}, torch.float32)
+    first, again = monitor(encoder), monitor(encoder)
+    assert first == again
+    assert len(ahead) > 1
+    assert all(ahead)

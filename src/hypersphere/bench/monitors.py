@@ -2,13 +2,12 @@
 
 import math
 import time
-from functools import partial
 
 import torch
 
 from hypersphere.bench.step import time_step, wait
 from hypersphere.bench.timing import Function
-from hypersphere.build import build_method, energies_of, monitors_of, plan_of
+from hypersphere.build import build_method, monitors_of, plan_of
 from hypersphere.config import Config
 from hypersphere.data import load_data
 from hypersphere.machine import Execution
@@ -21,24 +20,14 @@ def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, di
     plan = plan_of(config, len(learnt))
     training = plan.steps * time_step(config, how, learnt)["step_ms"] / 1e3
     found: dict[str, dict[str, float]] = {}
-    if how.kernels:
-        energies = partial(energies_of(config, method, held_out, how), method.encoder)
-        found["kernels"] = {"first_s": _seconds(partial(_compile, energies, how.device), how.device), "seconds": 0.0}
     for monitor in monitors_of(config, method, learnt, held_out, how):
-        first, *more = (_seconds(partial(monitor, method.encoder), how.device) for _ in range(1 + repeats))
+        first, *more = (_seconds(lambda: monitor(method.encoder), how.device) for _ in range(1 + repeats))  # noqa: B023
         found[type(monitor).__name__] = {"first_s": first, "seconds": sorted(more)[repeats // 2]}
     times = math.ceil(config.epochs / config.knn_every)
     for figures in found.values():
         figures["share_of_training"] = (figures["first_s"] + (times - 1) * figures["seconds"]) / training
     total = {name: sum(figures[name] for figures in found.values()) for name in next(iter(found.values()))}
     return {**found, "all": {**total, "times": times, "training_s": training}}
-
-
-def _compile(look: Function, device: torch.device) -> None:
-    """As a run does before its first update, there beside the kernels of that."""
-    from hypersphere.kernels.rehearsal import rehearse
-
-    rehearse(look, device)
 
 
 def _seconds(function: Function, device: torch.device) -> float:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from hypersphere.errors import Collapsed
 from hypersphere.evaluate.features import encode, frozen, seldom
 from hypersphere.progress import tell
-from hypersphere.sphere import alignment, effective_rank, unit
+from hypersphere.sphere import alignment, unit
+from hypersphere.sphere.measures import rank_of
 
 VARIES, RANK = 0.05, 1.5  # below either, features count as collapsed
 HELPS = "a smaller `lr`, a longer `warmup`, a `tau` nearer to 1, `norm` batch, or an `energy` on the encoder"
@@ -24,6 +25,17 @@ def _collapsed(seen: Mapping[str, float]) -> bool:
     return seen["spread"] < VARIES or seen["effective_rank"] < RANK
 
 
+def _rank(x: Tensor) -> Tensor:
+    """`effective_rank`, by the eigenvalues of the products of points or of coordinates, whichever are fewer: on the CPU
+    they take a hundredth of the second in which a GPU's solvers are loaded."""
+    points = unit(x).double()
+    points = points.mT if len(x) < x.shape[1] else points
+    products = (points.mT @ points).cpu()
+    if not products.isfinite().all():  # of a run that is about to be told that it diverged
+        return products.new_tensor(math.nan)
+    return rank_of(torch.linalg.eigvalsh(products).clamp(min=0).sqrt())
+
+
 class SpreadMonitor:
     """During training: of two views of fixed images, alignment, effective rank and spread."""
 
@@ -33,8 +45,7 @@ class SpreadMonitor:
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         with frozen(encoder), seldom():
             one, other = (encode(encoder, view, self.precision) for view in self.views)
-            rank = effective_rank(one.cpu())  # 20 ms; a GPU's solvers take a second to load
-            found = {"alignment": alignment(one, other), "effective_rank": rank, "spread": spread(one)}
+            found = {"alignment": alignment(one, other), "effective_rank": _rank(one), "spread": spread(one)}
         return {name: float(value) for name, value in found.items()}
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.evaluate.features import frozen, seldom
+from hypersphere.kernels import runs_on
 from hypersphere.nn.blocks import blocks_of
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.sphere import uniformity
@@ -48,16 +49,23 @@ class EnergyMonitor:
     def __init__(self, every: int, inputs: Tensor, parts: dict[str, nn.Module], precision: torch.dtype) -> None:
         self.every, self.inputs, self.precision = every, inputs, precision
         self.weights = {name: EnergyRegularizer(part, metric="geodesic") for name, part in parts.items()}
+        self.compiled = not runs_on(inputs)
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
-        autocast = torch.autocast(
-            self.inputs.device.type, dtype=self.precision, enabled=self.precision != torch.float32
-        )
+        device = self.inputs.device
         with frozen(encoder), seldom():
-            with autocast:
+            with torch.autocast(device.type, dtype=self.precision, enabled=self.precision != torch.float32):
                 outputs = block_outputs(encoder, self.inputs)
-            energies = mean_energies(list(outputs.values()), 2, "geodesic", half_space=False)
-            found = {f"energy/{name}": energy for name, energy in zip(outputs, energies, strict=True)}
-            found |= {f"energy_of_weights/{name}": energy() for name, energy in self.weights.items()}
-            found["uniformity_of_features"] = uniformity(outputs["output"])
+            if not self.compiled:
+                from hypersphere.kernels.rehearsal import rehearse
+
+                rehearse(lambda: self._energies(outputs), device)
+                self.compiled = True
+            return self._energies(outputs)
+
+    def _energies(self, outputs: dict[str, Tensor]) -> dict[str, float]:
+        energies = mean_energies(list(outputs.values()), 2, "geodesic", half_space=False)
+        found = {f"energy/{name}": energy for name, energy in zip(outputs, energies, strict=True)}
+        found |= {f"energy_of_weights/{name}": energy() for name, energy in self.weights.items()}
+        found["uniformity_of_features"] = uniformity(outputs["output"])
         return dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))

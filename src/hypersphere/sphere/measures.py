@@ -80,9 +80,12 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
 def effective_rank(x: Tensor) -> Tensor:
     """exp of the entropy of the normalized singular values of x̂ (not centred): between 1 and min(N, D)."""
     check_points(x, "x")
-    singular = torch.linalg.svdvals(unit(x))
-    share = singular / singular.sum()
-    return torch.special.entr(share).sum().exp()
+    return rank_of(torch.linalg.svdvals(unit(x)))
+
+
+def rank_of(singular: Tensor) -> Tensor:
+    """`effective_rank` of a matrix of these singular values."""
+    return torch.special.entr(singular / singular.sum()).sum().exp()
 
 
 def check_points(x: Tensor, name: str) -> None:

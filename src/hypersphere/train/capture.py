@@ -71,11 +71,19 @@ class Captured:
                 self.terms = self.update(self.batches, self.lr, self.progress)
         except RuntimeError as error:
             self.recordable = False
+            _draw_again(self.stream.device)
             reason = str(error).strip().splitlines()[0]
             tell(f"updates are launched one by one, not as a CUDA graph ({reason})")
             return False
         self.graph = graph
         return True
+
+
+def _draw_again(device: torch.device) -> None:
+    """A recording that broke off leaves the generator of random numbers waiting for its end: the same numbers go on in
+    another state."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def _copy(batch: Batch) -> Batch:
