@@ -171,6 +171,11 @@ def test_a_result_whose_cell_has_changed_is_stale_and_not_used(tmp_path):
     other_version = dataclasses.replace(old, hash="0" * 12)
     assert Evidence([other_version]).values(BYOL, "top-1") == {}
     assert Evidence([other_version]).stale(BYOL) == [other_version]
+    assert "## Stale" not in results_page(evidence)
+    table = Table("tab:own", "", ("method",), (Row(("BYOL",), changed, {"top-1": 1.0}),))
+    page = results_page(evidence, [table])
+    assert "| BYOL | 1.00 | stale |" in page
+    assert "| byol | 0 | tau 0.99 | 90.00 |" in page.split("## Stale")[1]
 
 
 def test_a_shorter_protocol_is_kept_apart():

@@ -166,6 +166,8 @@ def bench(
     """Measure, and keep the figures in a file of this machine's, beside those of parts measured before."""
     if peer:
         lightly.available()
+        if len(view_recipe(configs[0]).mean) != 3:
+            raise UserError(f"`peer` lightly works on images in colour: choose other `data` than {configs[0].data}")
     how = execution_of(configs[0])
     if in_files(configs[0]) and (others := [part for part in parts if part != "files"]):
         raise UserError(f"`parts` {', '.join(others)} need images in memory, not the files of {configs[0].data}")

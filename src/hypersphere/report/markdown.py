@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from hypersphere.paper.cells import AS_WRITTEN, Protocol, Row, Table
+from hypersphere.paper.cells import AS_WRITTEN, METRICS, Cell, Protocol, Row, Table
 from hypersphere.paper.claims import CLAIMS, Claim, judge
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
-from hypersphere.paper.state import Evidence, estimate
+from hypersphere.paper.state import Evidence, estimate, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
+from hypersphere.results import Result
 
 HEAD = """# Results
 
@@ -23,6 +24,11 @@ The rule was fixed before the runs: differences of runs with the same seed, the 
 *Reproduced* if it excludes 0 in the claimed direction, *not reproduced* if it excludes the published effect,
 *undecided* otherwise. Where something is said to matter little, the bound is half a point, or 5 % of the time.
 """
+STALE = """## Stale
+
+Results of configs that are no cell's any more, tuned ones of an earlier choice among them. No number above has them in
+it.
+"""
 
 
 def results_page(
@@ -36,6 +42,7 @@ def results_page(
     parts += [RULE]
     parts += [_claims(evidence, protocol) for protocol in protocols]
     parts += [_own("Every method", COMPARISON, evidence), _own("Tuning", TRIALS, evidence)]
+    parts += _stale(evidence, dict.fromkeys(cell for table in (*tables, COMPARISON, TRIALS) for cell in table.cells))
     return "\n".join(parts)
 
 
@@ -101,6 +108,29 @@ def _own(title: str, table: Table, evidence: Evidence) -> str:
         (*row.labels, *(shown(row, metric, evidence, AS_WRITTEN) for metric in table.metrics)) for row in table.rows
     )
     return "\n".join([*lines, *map(_line, rows), ""])
+
+
+def _stale(evidence: Evidence, cells: Iterable[Cell]) -> Iterable[str]:
+    """What no table above counts, if there is any."""
+    header = ("cell", "seed", "differs from as written in", *METRICS)
+    rows = [
+        (cell.name, str(old.config.seed), _differences(cell, old), *(_measured(old, metric) for metric in METRICS))
+        for cell in cells
+        for old in evidence.stale(cell)
+    ]
+    if rows:
+        lines = [STALE, _line(header), _line("---" for _ in header), *map(_line, rows)]
+        yield "\n".join([*lines, ""])
+
+
+def _differences(cell: Cell, old: Result) -> str:
+    now = cell.config(old.config.seed)
+    return ", ".join(f"{name} {getattr(old.config, name)}" for name in now.differences(old.config)) or "a default"
+
+
+def _measured(old: Result, metric: str) -> str:
+    value = measured(old, metric)
+    return "" if value is None else f"{value:.2f}"
 
 
 def _line(columns: Iterable[str]) -> str:
