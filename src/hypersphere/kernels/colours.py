@@ -28,6 +28,9 @@ def jitter_factors(how, u_brightness, u_contrast, u_saturation, u_hue):
 
 @triton.jit
 def next_change(n, left, rank, orders):
+    """The n-th change in the order of this rank among the permutations, which are sorted; and the rest for the next.
+    `left` has a hexadecimal digit for each change to come, at first 0x3210; `orders` is how many orders those after
+    the next have, at first 6."""
     shift = rank // orders * 4
     change = (left >> shift) & 15
     left = (left & ((1 << shift) - 1)) | (left >> (shift + 4) << shift)

@@ -65,9 +65,7 @@ _FREE: dict[str, Any] = {
 
 
 @triton.jit(**_FREE)
-def means_kernel(
-    cropped, stride, means, sample, epoch, key, view, how, SIZE: tl.constexpr, TILE: tl.constexpr
-):  # fmt: skip
+def means_kernel(cropped, stride, means, sample, epoch, key, view, how, SIZE: tl.constexpr, TILE: tl.constexpr):
     """Of the luma of each image, as contrast finds it."""
     place = tl.program_id(0)
     counter = _counter(sample, epoch, view, place)

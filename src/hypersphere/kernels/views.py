@@ -202,7 +202,7 @@ def _cubic(x):
 @triton.jit
 def _jitter(x, factors, rank, CHANNELS, SIZE, TILE):
     """`ops.jitter` in the order of this rank among the permutations of 0 … 3, which are sorted."""
-    left, orders = 0x3210, 6  # a hexadecimal digit for each change to come, and the orders of those after the next
+    left, orders = 0x3210, 6
     for n in range(4):
         change, left, rank, orders = next_change(n, left, rank, orders)
         mean = 0.0
