@@ -1,6 +1,7 @@
 """From whatever names a representation to what is said of it."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -84,6 +85,10 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
     np.save(tmp_path / "x.npy", x)
     assert diagnose(tmp_path / "x.npy").findings == diagnose(torch.from_numpy(x)).findings == diagnose(x).findings
     assert diagnose(x).verdict == "healthy"
+    np.save(tmp_path / "x.npy", x.astype(np.float64))
+    assert diagnose(tmp_path / "x.npy").findings == diagnose(x).findings
+    with pytest.raises(UserError, match="`encoder` is about an encoder: embeddings needs none"):
+        diagnose(x, encoder="resnet18")
     assert diagnose(np.ones((50, 8)) + 1e-5 * x[:50, :8]).verdict.startswith("not healthy: see uniformity")
 
 
@@ -93,6 +98,14 @@ def test_models_by_name():
     assert [block.name for block in found.blocks] == ["layer1", "layer2", "layer3", "layer4", "output"]
     assert len(found.weights) == 20
     assert all(layer.times == pytest.approx(1, abs=0.05) for layer in found.weights)  # neurons as they are drawn
+    dead = build_model("torchvision/resnet18")
+    torch.nn.init.zeros_(dead.conv1.weight)
+    found = diagnose(dead, images=4)
+    assert found.blocks == []
+    assert found.verdict == "not healthy: see alignment, zero rows"
+    torch.nn.init.constant_(dead.conv1.weight, math.nan)
+    with pytest.raises(UserError, match="its features hold NaN or infinity; do its weights"):
+        diagnose(dead, images=4)
     vit = build_model("torchvision/vit_b_32")
     assert vit.num_features == 768
     assert vit(torch.zeros(1, 3, 224, 224)).shape == (1, 768)
@@ -108,7 +121,8 @@ def test_a_model_of_timm():
     ("words", "told"),
     [
         ([], "say what to diagnose"),
-        (["resnet81"], "'resnet81' is not known"),
+        (["resnet81"], "'resnet81' is not known: did you mean 'resnet18'?"),
+        (["resnet18", "-o", "."], "--out . is a folder: name a file in it"),
         (["torchvision/resnet81"], "did you mean 'resnet18'"),
         (["nothere.npy"], "there is no file nothere.npy"),
         (["nothere.pt"], "there is no file nothere.pt"),

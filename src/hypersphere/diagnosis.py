@@ -22,6 +22,7 @@ from hypersphere.diagnostics import (
 )
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen
+from hypersphere.progress import progress_bar
 from hypersphere.regularize import EnergyRegularizer, neurons
 from hypersphere.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
@@ -63,7 +64,9 @@ class Diagnosis:
         return {"of": self.of, "verdict": self.verdict, "findings": findings, **layers}
 
 
-def diagnose(target: str | Path | Run | nn.Module | Tensor | np.ndarray, **wishes: Any) -> Diagnosis:
+def diagnose(
+    target: str | Path | Run | nn.Module | Tensor | np.ndarray, *, progress: bool = False, **wishes: Any
+) -> Diagnosis:
     """Look at embeddings N × D (an array, a tensor, a .npy, .npz or .parquet file), a run or its folder, a checkpoint
     of the `encoder` named, a network, or a model of torchvision or timm by name.
 
@@ -71,12 +74,21 @@ def diagnose(target: str | Path | Run | nn.Module | Tensor | np.ndarray, **wishe
     that come with scikit-learn, enlarged to the model's input. `pretrained` takes a library's weights along.
     """
     if isinstance(target, Tensor | np.ndarray):
+        _check_unsaid(wishes, "embeddings")
         return _of_points(of_array(target.detach().cpu().float().numpy() if isinstance(target, Tensor) else target))
     if isinstance(target, str | Path) and Path(target).suffix in EMBEDDINGS:
         if not Path(target).is_file():
             raise UserError(f"there is no file {target}")
+        _check_unsaid(wishes, str(target))
         return _of_points(read_embeddings(Path(target)))
-    return _of_encoder(subject_of(target, Wishes(**wishes)))
+    return _of_encoder(subject_of(target, Wishes(**wishes)), progress)
+
+
+def _check_unsaid(wishes: dict[str, Any], of: str) -> None:
+    """Embeddings are looked at as they are."""
+    for name in ("data", "encoder", "pretrained", "images"):
+        if wishes.get(name):
+            raise UserError(f"`{name}` is about an encoder: {of} needs none")
 
 
 def _of_points(points: Embeddings) -> Diagnosis:
@@ -87,20 +99,24 @@ def _of_points(points: Embeddings) -> Diagnosis:
     return Diagnosis(f"{points.name}: {cloud.rows:,} × {cloud.dimensions}{sampled}{pairs}", findings_of(cloud))
 
 
-def _of_encoder(shown: Subject) -> Diagnosis:
+def _of_encoder(shown: Subject, progress: bool) -> Diagnosis:
     outputs: dict[str, list[Tensor]] = {}
     pairs: list[tuple[Tensor, Tensor]] = []
-    with frozen(shown.encoder):
+    with frozen(shown.encoder), progress_bar("diagnosis", len(shown.pixels), show=progress) as bar:
         for middle, one, other in shown.views():
             for name, x in block_outputs(shown.encoder, middle).items():
                 outputs.setdefault(name, []).append(x.cpu())
             pairs.append((shown.encoder(one).float().cpu(), shown.encoder(other).float().cpu()))
+            bar.update(sum(len(side) for side, _ in pairs))
         blocks = {name: torch.cat(parts) for name, parts in outputs.items()}
         weights = [layer for name, part in shown.parts.items() for layer in _weights(name, part)]
+    if not blocks["output"].isfinite().all():
+        raise UserError(f"{shown.title}: its features hold NaN or infinity; do its weights?")
     cloud = gather(of_array(blocks["output"].numpy(), shown.title))
     one, other = (torch.cat(side) for side in zip(*pairs, strict=True))
     of = f"{shown.title}; features of {cloud.dimensions} dimensions"
-    return Diagnosis(of, [aligned(one, other), *findings_of(cloud)], [_block(*b) for b in blocks.items()], weights)
+    layers = [_block(name, x) for name, whole in blocks.items() if len(x := whole[whole.any(dim=1)]) > 1]
+    return Diagnosis(of, [aligned(one, other), *findings_of(cloud)], layers, weights)
 
 
 def _block(name: str, x: Tensor) -> Layer:

@@ -17,6 +17,14 @@ except ImportError:  # no such locks on this platform
     fcntl = None  # type: ignore[assignment]
 
 
+def check_file(path: Path, option: str) -> None:
+    """Can it be written? Asked before anything is computed."""
+    if path.is_dir():
+        raise UserError(f"`{option}` {path} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise UserError(f"`{option}` {path}: there is no folder {path.parent}")
+
+
 def write_atomically(path: Path, blob: bytes | memoryview) -> None:
     """Replace `path` by `blob`, or leave it as it was: also at a full disk, a kill, or a loss of power."""
     scratch = path.with_name(path.name + ".part")

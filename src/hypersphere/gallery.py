@@ -6,8 +6,7 @@ from pathlib import Path
 
 from hypersphere.data.decode import Unreadable, read_image
 from hypersphere.data.folder import shown
-from hypersphere.errors import UserError
-from hypersphere.files import write_atomically
+from hypersphere.files import check_file, write_atomically
 from hypersphere.neighbours import Found
 from hypersphere.report.markup import Markup, element, joined, number, resource
 from hypersphere.report.sheet import png_uri
@@ -22,15 +21,8 @@ ABOUT = """Left, the query; then the images whose vectors have the highest cosin
 each, its cosine and its path."""
 
 
-def check_page(path: Path) -> None:
-    if path.is_dir():
-        raise UserError(f"`page` {path} is a folder: name a file in it")
-    if not path.parent.is_dir():
-        raise UserError(f"`page` {path}: there is no folder {path.parent}")
-
-
 def write_gallery(path: Path, found: Sequence[Found], of: str) -> None:
-    check_page(path)
+    check_file(path, "page")
     write_atomically(path, gallery(found, of).encode(errors="replace"))  # a path may be no text
 
 

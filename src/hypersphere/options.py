@@ -13,6 +13,11 @@ import tyro
 from hypersphere.errors import UserError, similar
 
 
+def with_short(words: Sequence[str]) -> list[str]:
+    """-o stands for --out."""
+    return ["--out" if word == "-o" else word for word in words]
+
+
 def take_word(words: list[str], kind: type, name: str | None = None) -> str | None:
     """Take out the one word, of the given name, that is neither an option nor its value: it may stand anywhere."""
     free = _free_places(words, kind)

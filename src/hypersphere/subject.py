@@ -128,5 +128,6 @@ def _model(name: str, pretrained: bool) -> nn.Module:
         if Path(name).exists():
             raise UserError(f"{name} is no run, no checkpoint ({', '.join(CHECKPOINTS)}) and no file of embeddings")
         kinds = "a run's folder, a checkpoint, a file of embeddings, or a model such as torchvision/resnet18"
-        raise UserError(f"{name!r} is not known{similar(name, ENCODERS)}: give {kinds}")
+        names = [*ENCODERS, *(encoder.partition("/")[2] for encoder in ENCODERS)]
+        raise UserError(f"{name!r} is not known{similar(name, names)}: give {kinds}")
     return build_model(whole, pretrained=pretrained)

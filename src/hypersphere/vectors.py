@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple, Protocol
 import numpy as np
 
 from hypersphere.errors import UserError
+from hypersphere.files import check_file
 
 ABOUT = "hypersphere"  # the key, or the array, that says in JSON what made the vectors
 PIECE = 2**24  # bytes of vectors written or read at once
@@ -51,10 +52,7 @@ def check_output(path: Path) -> None:
     """Before anything is computed."""
     if path.suffix not in _KINDS:
         raise UserError(f"`out` {path} must end in {' or '.join(_KINDS)}")
-    if path.is_dir():
-        raise UserError(f"`out` {path} is a folder: name a file in it")
-    if not path.parent.is_dir():
-        raise UserError(f"`out` {path}: there is no folder {path.parent}")
+    check_file(path, "out")
     if path.suffix == ".parquet":
         _arrow(path)
 

@@ -35,11 +35,20 @@ def test_parquet_of_vectors_or_of_columns(tmp_path):
     names = [str(n) for n in range(50)]
     parquet.write_table(arrow.table({"path": names, "vector": list(X)}), tmp_path / "v.parquet")
     parquet.write_table(arrow.table({"path": names, **{f"d{n}": X[:, n] for n in range(6)}}), tmp_path / "c.parquet")
-    for name in ("v.parquet", "c.parquet"):
+    large = arrow.array(list(X), arrow.large_list(arrow.float32()))
+    parquet.write_table(arrow.table({"id": list(range(50)), "vector": large}), tmp_path / "l.parquet")
+    for name in ("v.parquet", "c.parquet", "l.parquet"):
         np.testing.assert_array_equal(rows_of(tmp_path / name), X)
     parquet.write_table(arrow.table({"vector": [[1.0, 2.0], [3.0]]}), tmp_path / "ragged.parquet")
     with pytest.raises(UserError, match=r"ragged: its vectors have 2, 1 dimensions"):
         read_embeddings(tmp_path / "ragged.parquet")
+    parquet.write_table(arrow.table({"vector": [[1.0, 2.0], None]}), tmp_path / "holes.parquet")
+    with pytest.raises(UserError, match=r"has rows without a vector"):
+        read_embeddings(tmp_path / "holes.parquet")
+    later = [[1.0, 2.0]] * 8192 + [[1.0, 2.0, 3.0]] * 5
+    parquet.write_table(arrow.table({"vector": later}), tmp_path / "later.parquet")
+    with pytest.raises(UserError, match=r"ragged: its vectors have 2 and 3 dimensions"):
+        rows_of(tmp_path / "later.parquet")
 
 
 @pytest.mark.parametrize(
@@ -67,5 +76,14 @@ def test_files_that_are_damaged(tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=told):
             list(read_embeddings(tmp_path / name).pieces())
-    with pytest.raises(UserError, match=r"row 17 holds NaN"):
+    np.savez(tmp_path / "flipped.npz", embeddings=X)
+    whole = bytearray((tmp_path / "flipped.npz").read_bytes())
+    whole[len(whole) // 2] ^= 1
+    (tmp_path / "flipped.npz").write_bytes(whole)
+    with pytest.raises(UserError, match=r"flipped.npz cannot be read as .npz \(Bad CRC"):
+        rows_of(tmp_path / "flipped.npz")
+    np.savez(tmp_path / "objects.npz", embeddings=np.array([[1, 2], [3]], dtype=object))
+    with pytest.raises(UserError, match=r"objects.npz:embeddings holds Python objects \(ragged rows\?\)"):
+        read_embeddings(tmp_path / "objects.npz")
+    with pytest.raises(UserError, match=r"row 17 \(counted from 0\) holds NaN"):
         gather(of_array(np.where(np.arange(50)[:, None] == 17, np.nan, X)))

@@ -51,7 +51,19 @@ def test_copies_and_rows_of_zeros_are_told():
     x[:20], x[30] = x[20], 0
     seen = found(x)
     assert seen["zero rows"].measured.value == 1
-    assert seen["copies"].measured.value == pytest.approx(20)
+    assert seen["copies"].measured.value == pytest.approx(100 * 20 / 99)
+
+
+def test_rows_of_zeros_do_not_count_as_points():
+    """They would lie at right angles to everything: spread out."""
+    x = np.concatenate([np.ones((50, 8)) + 1e-4 * normal(50, 8), np.zeros((50, 8))])
+    seen, alone = found(x), found(x[:50])
+    assert {name: finding for name, finding in seen.items() if name != "zero rows"} == alone
+    assert "what follows is of the others" in seen["zero rows"].sentence
+    nothing = found(np.zeros((50, 8)))
+    assert [(f.name, f.health, f.sentence) for f in nothing.values()] == [
+        ("zero rows", "bad", "collapsed: hardly a row has a direction")
+    ]
 
 
 def test_all_rows_count_for_moments_and_a_sample_for_pairs(monkeypatch):

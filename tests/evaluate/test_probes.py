@@ -49,6 +49,16 @@ def test_knn_agrees_with_scikit_learn(sets, k, temperature):
     assert knn(features, labels, queries, truth, k, temperature).top1 == pytest.approx(wanted, abs=0.3)
 
 
+def test_a_class_without_a_vote_is_no_answer_of_knn():
+    """Nor does a low temperature make all votes vanish."""
+    features, labels = torch.eye(6), torch.arange(6)
+    queries = torch.tensor([[0.2, 0.1, 0.0, 0.0, 0.0, 1.0]])
+    for truth, top5 in ((5, 100.0), (0, 100.0), (1, 0.0), (2, 0.0)):
+        found = knn(features, labels, queries, torch.tensor([truth]), k=2, temperature=0.02)
+        assert found == (100.0 * (truth == 5), top5), truth
+    assert knn(features, labels, -queries, torch.tensor([2]), k=3, temperature=0.001).top5 == 100
+
+
 def test_linear_cached_agrees_with_scikit_learn(sets):
     features, labels, queries, truth = sets
     scaler = StandardScaler().fit(features)

@@ -212,7 +212,7 @@ def test_checkpoints_survive_what_happens_to_them(tmp_path):
 
 def test_a_checkpoint_runs_no_code(tmp_path):
     torch.save({"step": print}, tmp_path / "checkpoint.pt")
-    with pytest.raises(UserError, match="damaged or no checkpoint"):
+    with pytest.raises(UserError, match="holds more than a run saves, and is not unpickled"):
         load_checkpoint(tmp_path / "checkpoint.pt")
 
 

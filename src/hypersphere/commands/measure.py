@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from hypersphere.errors import UserError
-from hypersphere.options import parse, peek, take_word, take_words
+from hypersphere.options import parse, peek, take_word, take_words, with_short
 from hypersphere.probes import PROBES, TRANSFER_PROBES, Probe
 
 
@@ -86,11 +86,12 @@ class DiagnoseOptions:
     root: Path | None = None
     # auto: the GPU if there is one.
     device: str = "auto"
-    # Write everything into this JSON file as well.
+    # Write everything into this JSON file as well; -o for short.
     out: Path | None = None
 
 
 def diagnose(words: list[str]) -> None:
+    words = with_short(words)
     target = take_word(words, DiagnoseOptions, "X")
     about = (
         "Look at a representation: is it collapsed, how is it spread over the sphere, which layers are redundant?\n\n"
@@ -103,10 +104,12 @@ def diagnose(words: list[str]) -> None:
     if options.images is not None and options.images < 2:
         raise UserError(f"`images` must be at least 2, not {options.images}")
     from hypersphere.diagnosis import diagnose as look
-    from hypersphere.files import write_json
+    from hypersphere.files import check_file, write_json
     from hypersphere.report.diagnosis import print_diagnosis
 
-    found = look(target, **{name: value for name, value in vars(options).items() if name != "out"})
+    if options.out is not None:
+        check_file(options.out, "out")
+    found = look(target, progress=True, **{name: value for name, value in vars(options).items() if name != "out"})
     print_diagnosis(found)
     if options.out is not None:
         write_json(options.out, found.to_json())
@@ -115,7 +118,7 @@ def diagnose(words: list[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ReportOptions:
-    # The page to write.
+    # The page to write; -o for short.
     out: Path = Path("report.html")
     # auto: the GPU if there is one.
     device: str = "auto"
@@ -124,6 +127,7 @@ class ReportOptions:
 
 
 def report(words: list[str]) -> None:
+    words = with_short(words)
     paths = take_words(words, ReportOptions)
     about = "Write one HTML page that compares runs and needs no network. RUN …: folders that pretrain wrote."
     options = parse(ReportOptions, words, "hypersphere report RUN …", about, ReportOptions())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from hypersphere.errors import UserError
-from hypersphere.options import parse, take_word, take_words
+from hypersphere.options import parse, take_word, take_words, with_short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +19,7 @@ class EmbedOptions:
 
 
 def embed(words: list[str]) -> None:
-    words = ["--out" if word == "-o" else word for word in words]
+    words = with_short(words)
     places = take_words(words, EmbedOptions)
     about = (
         "Write path and vector of every image below the folder IMAGES, as .parquet or .npz.\n\n"
@@ -57,11 +57,12 @@ def neighbours(words: list[str]) -> None:
     if len(places) < 2:
         raise UserError("say where to look, and for what: hypersphere neighbours FILE QUERY …")
     from hypersphere.data.folder import shown
-    from hypersphere.gallery import check_page, write_gallery
+    from hypersphere.files import check_file
+    from hypersphere.gallery import write_gallery
     from hypersphere.neighbours import neighbours as nearest
 
     if options.page is not None:
-        check_page(options.page)
+        check_file(options.page, "page")
     file, *queries = places
     found = nearest(file, queries, count=options.count, encoder=options.encoder, device=options.device)
     for one in found:

@@ -29,13 +29,14 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points of which `sample` (in random order) is kept; `mean` and `std` are of the unit vectors of all."""
+    """Points of which `sample` (in random order) is kept; `mean` and `std` are of the unit vectors of all. Rows of
+    zeros, which have no direction, are counted, and that is all."""
 
     rows: int
     sample: Tensor
     mean: Tensor
     std: Tensor
-    zeros: int  # rows without a direction
+    zeros: int
     lengths: tuple[float, float]  # of the rows: mean and standard deviation
 
     @property
@@ -44,7 +45,7 @@ class Cloud:
 
     @property
     def sampled(self) -> bool:
-        return self.rows > len(self.sample)
+        return self.rows > GROUPS * GROUP
 
     @property
     def groups(self) -> list[Tensor]:
@@ -74,10 +75,12 @@ def gather(points: Embeddings, seed: int = 0) -> Cloud:
         squares += directions.square().sum(0)
         lengths += torch.stack([size.sum(), size.square().sum()])
         zeros += int((size == 0).sum())
-        parts.append(rows[kept[(kept >= first) & (kept < first + len(rows))] - first])
+        mine = kept[(kept >= first) & (kept < first + len(rows))] - first
+        parts.append(rows[mine[size[mine] > 0]])
         first += len(rows)
-    mean, (length, square) = total / first, (lengths / first).tolist()
-    std = (squares / first - mean**2).clamp(min=0).sqrt()
+    directed, (length, square) = max(1, first - zeros), (lengths / first).tolist()
+    mean = total / directed
+    std = (squares / directed - mean**2).clamp(min=0).sqrt()
     sample = torch.cat(parts)
     sample = sample[permutation(len(sample), seed=seed, stream=SAMPLE)]
     return Cloud(first, sample, mean, std, zeros, (length, math.sqrt(max(0.0, square - length**2))))
@@ -95,13 +98,14 @@ def _tensors(points: Embeddings) -> Iterator[Tensor]:
     import numpy as np
 
     for piece in points.pieces():
-        wide = piece if piece.dtype == np.float64 else piece.astype(np.float32)
-        yield torch.from_numpy(np.ascontiguousarray(wide)).float()
+        wide = np.float64 if piece.dtype == np.float64 else np.float32
+        yield torch.from_numpy(np.array(piece, dtype=wide, order="C")).float()
 
 
 def _check_finite(rows: Tensor, first: int, name: str) -> None:
     bad = (~torch.isfinite(rows)).any(dim=1).nonzero()
     if len(bad):
         raise UserError(
-            f"{name}: row {first + int(bad[0])} holds NaN or infinity (counted from 0); leave such rows out"
+            f"{name}: row {first + int(bad[0])} (counted from 0) holds NaN, infinity or a number beyond float32; "
+            "leave such rows out"
         )

@@ -1,8 +1,10 @@
 """Embeddings in files: .npy, .npz and .parquet, read in pieces, so that any number of them fits."""
 
+import contextlib
+import dataclasses
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,7 +15,7 @@ from hypersphere.errors import UserError
 PIECE = 2**25  # bytes read at once
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Embeddings:
     """N × D numbers, a piece of rows at a time."""
 
@@ -36,9 +38,26 @@ def read_embeddings(path: Path) -> Embeddings:
         raise UserError(f"{path}: embeddings are read from {', '.join(readers)}")
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty")
+    with _told(path):
+        found = readers[path.suffix](path)
+
+    def pieces() -> Iterator[np.ndarray]:
+        with _told(path):
+            for piece in found.pieces():
+                if piece.shape[1] != found.dimensions:
+                    sizes = f"{found.dimensions} and {piece.shape[1]}"
+                    raise UserError(f"{path} is ragged: its vectors have {sizes} dimensions")
+                yield piece
+
+    return dataclasses.replace(found, pieces=pieces)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What is wrong with a file, in a line."""
     try:
-        return readers[path.suffix](path)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        yield
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, UserError):
             raise
         reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
@@ -68,6 +87,8 @@ def _npz(path: Path) -> Embeddings:
         headers = {name.removesuffix(".npy"): _header(archive, name) for name in archive.namelist()}
     matrices = [name for name, (shape, *_) in headers.items() if len(shape) == 2]
     named = [name for name in ("embeddings", "features") if name in matrices]
+    for name in {"embeddings", "features"} & headers.keys() if not matrices else ():
+        _check_shape(headers[name][0], headers[name][2], f"{path}:{name}")
     if len(matrices) != 1 and not named:
         raise UserError(f"{path} has no one N × D array: there are {', '.join(headers) or 'none'}; name it embeddings")
     name = named[0] if named else matrices[0]
@@ -123,7 +144,8 @@ def _parquet(path: Path) -> Embeddings:
     except arrow.ArrowInvalid as error:
         raise ValueError(str(error)) from None
     schema, types = file.schema_arrow, arrow.types
-    lists = [f.name for f in schema if types.is_list(f.type) or types.is_fixed_size_list(f.type)]
+    kinds = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    lists = [f.name for f in schema if any(kind(f.type) for kind in kinds)]
     scalars = [f.name for f in schema if types.is_floating(f.type) or types.is_integer(f.type)]
     if len(lists) > 1:
         raise UserError(f"{path} has several columns of vectors ({', '.join(lists)}): keep one")
@@ -143,7 +165,9 @@ def _parquet(path: Path) -> Embeddings:
 
 def _vectors(column: Any, path: Path) -> np.ndarray:
     lengths = column.value_lengths()
-    if column.null_count or len(lengths.unique()) != 1:
+    if column.null_count:
+        raise UserError(f"{path} has rows without a vector: leave them out")
+    if len(lengths.unique()) != 1:
         raise UserError(f"{path} is ragged: its vectors have {', '.join(map(str, lengths.unique()))} dimensions")
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
 

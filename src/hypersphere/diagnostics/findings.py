@@ -28,6 +28,8 @@ class Finding(NamedTuple):
 
 
 def findings_of(cloud: Cloud) -> list[Finding]:
+    if len(cloud.sample) < 2:
+        return _rows(cloud)
     return [
         *_rows(cloud),
         _uniformity(cloud),
@@ -42,8 +44,10 @@ def findings_of(cloud: Cloud) -> list[Finding]:
 def aligned(one: Tensor, other: Tensor) -> Finding:
     """Of two views of the same images (eq:align), beside views of different images."""
     found, unrelated = float(alignment(one, other)), float(alignment(one, other.roll(1, 0)))
-    share = found / unrelated if unrelated else 1.0
+    share = found / unrelated if unrelated > 1e-6 else 1.0  # below, it is rounding that is compared
     sentence = f"views of an image are {100 * share:.0f} % as far apart as those of different images"
+    if unrelated <= 1e-6:
+        sentence = "views of different images are as near to each other as those of one"
     health: Health = "good" if share < 0.5 else "weak" if share < 0.9 else "bad"
     return Finding("alignment", Measured(found), f"0 alike, {unrelated:.3g} unrelated", sentence, health)
 
@@ -51,10 +55,12 @@ def aligned(one: Tensor, other: Tensor) -> Finding:
 def _rows(cloud: Cloud) -> list[Finding]:
     found = []
     if cloud.zeros:
-        sentence = "rows of zeros have no direction: leave them out"
+        sentence = "rows of zeros have no direction; what follows is of the others"
+        if cloud.rows - cloud.zeros < 2:
+            sentence = "collapsed: hardly a row has a direction"
         found.append(Finding("zero rows", Measured(cloud.zeros), f"of {cloud.rows:,}", sentence, "bad"))
     same = len(cloud.sample) - len(torch.unique(cloud.sample, dim=0))
-    if same:
+    if same and len(cloud.sample):
         share = same / len(cloud.sample)
         sentence = "of the rows are copies of another: duplicate inputs, or features that collapsed"
         health: Health = "bad" if share > 0.5 else "weak"
@@ -149,4 +155,5 @@ def _circle(cloud: Cloud) -> Finding:
     peak = float(density.max())
     bars = "".join(BARS[min(7, int(8 * share))] for share in (density / density.max()).tolist())
     where = "" if cloud.dimensions == 2 else ", seen along two principal directions"
-    return Finding("density on the circle", Measured(peak), "1 even", f"{bars} from −180° to 180°{where}")
+    sentence = f"{bars} from −180° to 180°{where}; where it is densest, {peak:.1f} times an even share"
+    return Finding("density on the circle", Measured(peak), "1 even", sentence)

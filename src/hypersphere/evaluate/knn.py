@@ -1,5 +1,7 @@
 """Weighted k-nearest-neighbour classification by cosine similarity (Wu et al. 2018)."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -17,5 +19,6 @@ def knn(
     for part in queries.split(1000):
         nearest = (part @ bank.T).topk(k, dim=1)
         votes = torch.zeros(len(part), classes, device=part.device)
-        scores.append(votes.scatter_add_(1, labels[nearest.indices], ((nearest.values - 1) / temperature).exp()))
+        votes.scatter_add_(1, labels[nearest.indices], ((nearest.values - nearest.values[:, :1]) / temperature).exp())
+        scores.append(votes.masked_fill_(votes == 0, -math.inf))  # a class without a vote is no answer
     return accuracy(torch.cat(scores), truth)

@@ -1,5 +1,6 @@
 """Weights of an encoder from a file of unknown origin: read without running any code in it."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise UserError(f"{path} cannot be read as .safetensors ({error})") from None
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of odd pickles, which are refused anyway
+            saved = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:
         raise UserError(
             f"{path} is damaged, or holds more than tensors, and is not unpickled since that could run code in it: "

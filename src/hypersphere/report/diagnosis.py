@@ -30,7 +30,8 @@ def _print_layers(console: Any, title: str, layers: list[Layer]) -> None:
     highest = sorted(layers, key=lambda layer: -layer.times)
     few = len(layers) <= 2 * MOST
     shown = layers if few else [layer for layer in layers if layer in highest[:MOST]]
-    console.print(f"energy (a2) of the {title}, an even spread being 1{'' if few else f': {MOST} of {len(layers)}'}")
+    told = "an even spread being 1, far more meaning that many nearly coincide"
+    console.print(f"energy (a2) of the {title}, {told}{'' if few else f': {MOST} of {len(layers)}'}")
     for layer in shown:
         rank = "" if layer.rank is None else f"  effective rank {layer.rank:.1f}"
         console.print(f"  {layer.name:32} {layer.times:>10,.4g}{rank}", soft_wrap=True)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hypersphere.config import Config
-from hypersphere.errors import UserError
-from hypersphere.files import write_atomically
+from hypersphere.files import check_file, write_atomically
 from hypersphere.machine import pick_device
 from hypersphere.progress import progress_bar
 from hypersphere.report.atlas import map_of, shapes
@@ -43,10 +42,7 @@ def write_report(
     paths: Sequence[str | Path], out: Path, device: str = "auto", root: Path | None = None, *, progress: bool = False
 ) -> None:
     """A page of these runs; one that is named twice is shown once."""
-    if out.is_dir():
-        raise UserError(f"`out` {out} is a folder: name a file in it")
-    if not out.parent.is_dir():
-        raise UserError(f"`out` {out}: there is no folder {out.parent}")
+    check_file(out, "out")
     pick_device(device)  # a mistake in it is none of the runs'
     unique = {Path(path).resolve(): Path(path) for path in paths}
     runs: list[Portrait] = []

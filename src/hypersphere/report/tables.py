@@ -49,7 +49,7 @@ def evaluated(run: Portrait) -> dict[tuple[str, str], str]:
         for probe, values in probes.items() if isinstance(probes, dict) else ():
             told = _told(values)
             if told is not None:
-                found[on, f"{values['k']}-NN" if "k" in values else probe] = told
+                found[on, probe.removesuffix("knn") + f"{values['k']}-NN" if "k" in values else probe] = told
     return found
 
 

@@ -1,6 +1,8 @@
 """Checkpoints: written whole or not at all, read without running any code in them."""
 
 import io
+import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: there is no checkpoint yet (see `save_every`)")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of odd pickles, which are refused anyway
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise UserError(
+            f"{path} is damaged, or holds more than a run saves, and is not unpickled: it could run code"
+        ) from None
     except Exception as error:
         reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
         raise UserError(f"{path} is damaged or no checkpoint ({reason})") from None
