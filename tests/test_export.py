@@ -121,7 +121,8 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     assert card["architecture"]["stem"] == "imagenet"
     assert [card["input"][name] for name in ("size", "resize", "crop")] == [32, 37, 32]
     assert [step[:30] for step in card["input"]["steps"]] == [
-        "the middle square of the pictu",
+        "a JPEG of 74 pixels or more on",
+        "its middle square (from (width",
         "of that the middle square of 3",
         "values from 0 to 1, minus `mea",
     ]
@@ -129,6 +130,21 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     assert card["versions"]["torch"] == torch.__version__
     (run / "evaluation.json").write_text(json.dumps({**record, "step": 0}))  # of an encoder that was
     assert read(export(run))["metrics"] == {}
+
+
+def test_the_steps_of_the_card_are_what_is_done(resnet, tmp_path):
+    """Followed by PIL and numpy alone, for a photograph four times as large as is needed, its margins odd."""
+    noise = np.random.default_rng(0).integers(0, 256, (12, 15, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((201, 160), Image.Resampling.BICUBIC).save(tmp_path / "photo.jpg", quality=95)
+    picture = Image.open(tmp_path / "photo.jpg")
+    picture.draft("RGB", (201 // 4, 160 // 4))
+    picture = picture.convert("RGB")
+    assert picture.size == (51, 40)  # a quarter
+    box = (5.5, 0, 45.5, 40)
+    square = np.asarray(picture.resize((37, 37), Image.Resampling.BICUBIC, box=box)).astype(np.float32)[2:34, 2:34]
+    found = hs.load(resnet).preprocess
+    wanted = (square / 255 - np.float32(found.mean)) / np.float32(found.std)
+    np.testing.assert_allclose(found(tmp_path / "photo.jpg").permute(1, 2, 0), wanted, atol=1e-5)
 
 
 def test_preprocessing_is_that_of_evaluation(resnet, digits, drawn):
@@ -224,7 +240,7 @@ def test_nothing_is_unpickled(digits, tmp_path, monkeypatch):
     run = shutil.copytree(digits, tmp_path / "run")
     for save in (torch.save, lambda state, file: file.write_bytes(pickle.dumps(state))):
         save({"method": Boom()}, run / "checkpoint.pt")
-        with pytest.raises(UserError, match="is damaged or no checkpoint"):
+        with pytest.raises(UserError, match="holds more than a run saves, and is not unpickled"):
             hs.load(run)
     assert not (tmp_path / "boom").exists()
 

@@ -11,6 +11,7 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere import feed, sets
 from hypersphere.cli import main
+from hypersphere.commands.learn import recipe_of
 from hypersphere.data import Listing
 from hypersphere.errors import UserError
 from hypersphere.presets import folder_options
@@ -48,7 +49,9 @@ def test_a_folder_of_classes(folder, capsys, tmp_path):
     assert "39 images (26 png, 13 jpg), the shorter side 20 to 20 pixels" in told.replace(
         "25 png, 14 jpg", "26 png, 13 jpg"
     )
-    assert "2 classes; input of 16 × 16" in told
+    assert "pixels, 20 the median" in told
+    assert "; 2 classes\n" in told
+    assert "input of 16 × 16, 8 images an update" in told
     assert "3 files could not be read" in told
     listed = (tmp_path / "run/unreadable.tsv").read_text().splitlines()
     assert [line.split("/")[-1].split("\t")[0] for line in listed] == ["cut.jpg", "broken.jpg", "empty.png"]
@@ -208,3 +211,16 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
         assert main(["pretrain", "byol", "--data", data]) == 2
         assert told in capsys.readouterr().err
     assert json.dumps(sorted(p.name for p in tmp_path.iterdir())) == '["bad", "none"]'  # nothing was begun
+
+
+def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
+    for n in range(40):
+        draw(tmp_path / "in" / f"{n}.png", n, (9, 9, 9))
+    for n in range(40):
+        Image.open(tmp_path / "in" / f"{n}.png").resize((120, 110)).save(tmp_path / "in" / f"{n}.png")
+    assert (config := sets.recipe_for("byol", str(tmp_path / "in"))).size == 96
+    small = sets.recipe_for("byol", str(tmp_path / "in"), size=32)
+    assert (config.stem, config.lr) == ("imagenet", 0.3)
+    assert (small.size, small.stem, small.lr) == (32, "cifar", 1.5)
+    assert recipe_of("byol", str(tmp_path / "in"), None, "32") == small
+    assert recipe_of("byol", str(tmp_path / "in"), None, "what?") == config

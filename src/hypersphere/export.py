@@ -50,6 +50,8 @@ def _prepare(folder: Path, format: Format) -> None:
         raise UserError(f"`out` {folder} is a run: name a folder of its own")
     if (folder / ONNX).exists() and format != "onnx":
         raise UserError(f"{folder / ONNX} would be of older weights than the rest: say `format` onnx, or another `out`")
+    if format == "onnx":
+        _check_onnx()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -87,7 +89,12 @@ def steps(preprocess: Preprocess) -> list[str]:
     """What happens to a picture before the encoder, and ONNX too, sees it."""
     side, size, resize, crop = preprocess.side, preprocess.size, preprocess.resize, preprocess.crop
     colours = "in RGB" if len(preprocess.mean) == 3 else "in grey"
-    told = [f"the middle square of the picture, {colours}, resized to {side} pixels a side (bicubic, antialiased)"]
+    told = [
+        f"a JPEG of {2 * side} pixels or more on its shorter side is decoded at 1/2, 1/4 or 1/8 of its size, so that "
+        f"{side} or more are left (PIL's draft); any picture is turned as its EXIF data says, and lies over white",
+        f"its middle square (from (width − height) / 2 on, be that between two pixels), {colours}, resized to {side} "
+        "pixels a side (PIL's bicubic, with box=)",
+    ]
     if resize not in (None, side):
         told.append(f"resized to {resize} pixels a side")
     if crop is not None:
@@ -183,13 +190,16 @@ def write_onnx(encoder: nn.Module, sizes: dict[str, Any], file: Path) -> None:
             _compare(encoder, some[:batch], scratch)
 
 
-def _convert(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
+def _check_onnx() -> None:
     try:
         import onnx  # noqa: F401
         import onnxruntime  # type: ignore[import-untyped] # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UserError(f"`format` onnx needs {error.name}: pip install 'hypersphere[onnx]'") from None
+
+
+def _convert(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
     with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         warnings.simplefilter("ignore")  # of the exporter about itself
         torch.onnx.export(

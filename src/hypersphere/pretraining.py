@@ -25,7 +25,7 @@ from hypersphere.collectives import (
 )
 from hypersphere.config import Config
 from hypersphere.data import Images, Listing
-from hypersphere.data.unreadable import tell_unreadable
+from hypersphere.data.unreadable import read_unreadable, tell_unreadable
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import centre, extract
@@ -136,6 +136,8 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     watched = WATCHED if rank() == 0 else (2, 2)  # monitors are the first's
     images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
     learnt, held_out = (some.to(how.device) for some in images)
+    if files is not None and path is None and is_first():
+        tell(_intention(config, *files))
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
         trainer = agreed(lambda: _new_trainer(config, how, learnt))
@@ -151,6 +153,14 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
                 first_does(lambda: save_files(run.path / FILES, *files))
             _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)
     return run
+
+
+def _intention(config: Config, learnt: Listing, held_out: Listing) -> str:
+    """What a run on files is about to do."""
+    side = view_recipe(config).size
+    plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, {config.epochs} epochs"
+    apart = "of them watched" if held_out.labels is None else "held out"
+    return f"{config.title}: {plan}; {len(learnt):,} images to learn from, {len(held_out):,} {apart}"
 
 
 def _new_trainer(config: Config, how: Execution, learnt: Images) -> Trainer:
@@ -237,7 +247,8 @@ def _go(
             raise
         finally:
             if rank() == 0:
-                tell_unreadable(unreadable, run.path / "unreadable.tsv")
+                listed = run.path / "unreadable.tsv"
+                tell_unreadable(unreadable, listed, before=read_unreadable(listed))
 
 
 def _begun(config: Config) -> Path | None:

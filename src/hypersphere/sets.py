@@ -55,12 +55,11 @@ def recipe_for(method: str, data: str = "cifar10", **options: Any) -> Config:
     where = data if "://" in data else os.path.abspath(os.path.expanduser(data))
     files = _parts(where, options.get("labels"))["train"]
     found = survey(files)
-    by_size = folder_options(found.images, found.sides[1])
+    by_size = folder_options(found.images, options.get("size") or found.sides[1])
     if "lr" in preset(method):  # that of a folder is for LARS
         del by_size["lr"]
     config = recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})
-    classes = f"; {len(files.classes)} classes" if files.classes else "; no labels"
-    tell(f"{where}: {found}{classes}; input of {config.size} × {config.size}")
+    tell(f"{where}: {found}; {f'{len(files.classes)} classes' if files.classes else 'no labels'}")
     return config
 
 

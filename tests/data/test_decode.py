@@ -1,7 +1,10 @@
 """Every kind of image file that people have, and what is no image."""
 
 import io
+import os
 import struct
+import threading
+import time
 import zlib
 
 import numpy as np
@@ -9,6 +12,8 @@ import pytest
 from PIL import Image
 
 from hypersphere.data.decode import Unreadable, read_image, read_pixels
+from hypersphere.data.folder import Listing
+from hypersphere.data.survey import survey
 
 GRADIENT = np.linspace(0, 255, 40 * 30).reshape(30, 40).astype(np.uint8)
 COLOURS = np.stack([GRADIENT, GRADIENT[::-1], 255 - GRADIENT], axis=2)
@@ -100,6 +105,29 @@ def test_what_cannot_be_read_says_why(content, why):
         read_image(content)
     assert why in str(told.value)
     assert 0 < len(str(told.value)) < 100
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders here")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    pipe, one = tmp_path / "pipe.png", tmp_path / "one.png"
+    os.mkfifo(pipe)
+    Image.new("RGB", (8, 6)).save(one)
+    rescue = threading.Timer(20, lambda: open(pipe, "wb").close())  # a reader that waits would get nothing
+    rescue.daemon = True
+    rescue.start()
+    began = time.monotonic()
+    for read in (read_image, read_pixels):
+        with pytest.raises(Unreadable, match="no file, but a pipe"):
+            read(pipe)
+    assert survey(Listing((pipe, one)))[2:] == ((6, 6, 6), 1, 2)
+    assert time.monotonic() - began < 10
+    rescue.cancel()
+
+
+def test_a_link_to_nothing(tmp_path):
+    (tmp_path / "link.jpg").symlink_to("nowhere")
+    with pytest.raises(Unreadable, match="a link to nothing"):
+        read_pixels(tmp_path / "link.jpg")
 
 
 def test_a_file_that_is_gone(tmp_path):

@@ -1,11 +1,13 @@
 """Folders as people have them."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
 
 from hypersphere.data.folder import Listing, find_images, list_folder, shown
+from hypersphere.data.unreadable import read_unreadable, tell_unreadable
 from hypersphere.errors import UserError
 
 
@@ -52,3 +54,12 @@ def test_mistakes(tmp_path):
         find_images(tmp_path / "gone")
     with pytest.raises(UserError, match="there is no image below"):
         list_folder(tmp_path)
+
+
+def test_unreadable_files_of_an_earlier_part_stay_listed(tmp_path, capsys):
+    listed, odd = tmp_path / "unreadable.tsv", os.fsdecode(b"caf\xe9.jpg")
+    tell_unreadable({Path("b.jpg"): "vanished", Path(odd): "no image"}, listed)
+    assert listed.read_bytes() == b"b.jpg\tvanished\ncaf\xe9.jpg\tno image\n"
+    tell_unreadable({Path("a.jpg"): "no image", Path("b.jpg"): "no image"}, listed, before=read_unreadable(listed))
+    assert listed.read_bytes() == b"a.jpg\tno image\nb.jpg\tno image\ncaf\xe9.jpg\tno image\n"
+    assert "3 files could not be read: a.jpg (no image), b.jpg (no image)" in capsys.readouterr().err

@@ -48,7 +48,8 @@ class SweepOptions(FanOut, Config):
 def sweep(words: list[str]) -> None:
     words = value_optional(words, "--ray")
     method = take_word(words, SweepOptions, "METHOD")
-    plain = recipe_of(method or "byol", peek(words, "--data") or "cifar10", peek(words, "--labels"))
+    where = (peek(words, "--data") or "cifar10", peek(words, "--labels"), peek(words, "--size"))
+    plain = recipe_of(method or "byol", *where)
     about = (
         "Run a method with all combinations of some options, and compare the results. Said again, it repeats nothing\n"
         f"that is finished. The other options are those of pretrain, by default of {plain.title} on {plain.data}."

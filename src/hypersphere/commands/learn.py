@@ -41,7 +41,7 @@ def pretrain(words: list[str]) -> None:
     if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
         method += "-mhe"
     if resume is None:
-        default = recipe_of(method or "byol", data or "cifar10", peek(words, "--labels"))
+        default = recipe_of(method or "byol", data or "cifar10", peek(words, "--labels"), peek(words, "--size"))
     else:
         from hypersphere.pretraining import agreeing, go_on, with_preset
         from hypersphere.run import load_config
@@ -65,12 +65,14 @@ def pretrain(words: list[str]) -> None:
         print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
 
 
-def recipe_of(method: str, data: str, labels: str | None) -> Config:
+def recipe_of(method: str, data: str, labels: str | None, size: str | None = None) -> Config:
+    """What is not said otherwise; of a folder, it depends on what is found there and on the size of the input."""
     if not is_folder(data):
         return recipe(method, data)
     from hypersphere.sets import recipe_for
 
-    return recipe_for(method, data, labels=labels)
+    wanted = {"size": int(size)} if size is not None and size.isdecimal() and int(size) > 0 else {}
+    return recipe_for(method, data, labels=labels, **wanted)
 
 
 @dataclasses.dataclass(frozen=True)

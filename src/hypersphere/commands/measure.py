@@ -63,7 +63,7 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
         if "uniformity" in values:
             whose = name.removesuffix("sphere") + "features"
             shape = f"uniformity {values['uniformity']:.3f}, effective rank {values['effective_rank']:.1f}"
-            print(f"{whose}: {shape}")
+            print(f"{whose} of {values['images']:,} held-out images: {shape}")
 
 
 def _probe_title(name: str, values: dict[str, float]) -> str:

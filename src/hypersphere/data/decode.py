@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import os
+import stat
 import warnings
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +27,7 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large images and odd metadata
-            image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
+            image = Image.open(io.BytesIO(_content(file)) if isinstance(file, Path | bytes) else file)
             if side is not None and image.format == "JPEG":
                 scale = max(1, min(image.size) // side)
                 image.draft("RGB", (image.width // scale, image.height // scale))
@@ -80,11 +82,21 @@ def _content(file: Path | bytes) -> bytes:
     if isinstance(file, bytes):
         return file
     try:
-        return file.read_bytes()
+        with open_file(file) as opened:
+            return opened.read()
     except FileNotFoundError:
-        raise Unreadable("vanished") from None
+        raise Unreadable("a link to nothing" if file.is_symlink() else "vanished") from None
     except OSError as error:
         raise Unreadable(error.strerror or type(error).__name__) from None
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """A pipe is refused, where opening it would wait for who writes into it."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise Unreadable("no file, but a pipe, a device or a folder")
 
 
 def _is_plain(content: bytes, side: int | None) -> bool:

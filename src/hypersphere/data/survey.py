@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from typing import NamedTuple
 
+from hypersphere.data.decode import open_file
 from hypersphere.data.folder import Listing, shown
 from hypersphere.data.shards import opened
 from hypersphere.errors import UserError
@@ -40,8 +41,8 @@ def survey(files: Listing, looked_at: int = 200) -> Survey:
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = opened(path)
-            with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
-                sides.append(min(image.size))
+            with io.BytesIO(file) if isinstance(file, bytes) else open_file(file) as content:
+                sides.append(min(Image.open(content).size))
     if not sides:
         raise UserError(f"none of {len(some)} files looked at is an image, such as {shown(some[0])}")
     kinds = Counter(os.path.splitext(path)[1].lower().removeprefix(".") for path in files.paths)

@@ -1,5 +1,6 @@
 """Files that could not be read: listed in a file, and told in one line."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,12 +9,23 @@ from hypersphere.files import write_atomically
 from hypersphere.progress import tell
 
 
-def tell_unreadable(unreadable: Mapping[Path | str, str], listed: Path) -> None:
-    """Each with its reason into the file `listed`, some of them on standard error."""
+def tell_unreadable(
+    unreadable: Mapping[Path | str, str], listed: Path, before: Mapping[Path | str, str] | None = None
+) -> None:
+    """Each with its reason, and those of `before`, into the file `listed`, some of them on standard error."""
     if unreadable:
-        lines = [f"{shown(file)}\t{reason}\n" for file, reason in sorted(unreadable.items(), key=str)]
-        write_atomically(listed, "".join(lines).encode())
+        known = {os.fsencode(file): reason for file, reason in {**(before or {}), **unreadable}.items()}
+        lines = [file + b"\t" + reason.encode() + b"\n" for file, reason in sorted(known.items())]
+        write_atomically(listed, b"".join(lines))
         some = ", ".join(f"{Path(shown(file)).name} ({reason})" for file, reason in list(unreadable.items())[:3])
-        more = ", …" if len(unreadable) > 3 else ""
-        count = f"{len(unreadable)} file" + "s" * (len(unreadable) > 1)
+        more = ", …" if len(known) > 3 else ""
+        count = f"{len(known)} file" + "s" * (len(known) > 1)
         tell(f"{count} could not be read: {some}{more}; all are listed in {shown(listed)}")
+
+
+def read_unreadable(listed: Path) -> dict[Path | str, str]:
+    """What was listed there, by an earlier part of a run, say."""
+    if not listed.is_file():
+        return {}
+    lines = (line.rpartition(b"\t") for line in listed.read_bytes().splitlines())
+    return {os.fsdecode(file): reason.decode("utf-8", "replace") for file, _, reason in lines}

@@ -63,7 +63,8 @@ def evaluate_encoder(
         if name in probes:
             some = few_labels(train, share)
             found[name] = {**learnt_by(fine_tune, some, name, epochs), "labels": len(some)}
-    found["sphere"] = {"uniformity": float(uniformity(queries)), "effective_rank": float(effective_rank(queries))}
+    shape = {"uniformity": float(uniformity(queries)), "effective_rank": float(effective_rank(queries))}
+    found["sphere"] = {**shape, "images": len(queries)}
     return found
 
 
