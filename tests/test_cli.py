@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hypersphere import cli
 from hypersphere.cli import main
 from hypersphere.commands.learn import PretrainOptions
 from hypersphere.options import take_word
@@ -290,3 +291,16 @@ def test_a_really_full_disk(unbroken, tmp_path):
         assert not (folder / "checkpoint.pt.part").exists()
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_a_mistake_of_one_process_alone_is_told(monkeypatch, capsys):
+    """Of several on a machine the first tells what all did wrong; a launcher has ended the others by then."""
+    waited = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    for place, told in (("0", "hypersphere: unknown data"), ("1", "hypersphere: process 1: unknown data")):
+        environment = {"RANK": place, "WORLD_SIZE": "2", "LOCAL_RANK": place, "LOCAL_WORLD_SIZE": "2"}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert main(["pretrain", "byol", "--data", "nothere"]) == 2
+        assert capsys.readouterr().err.startswith(told)
+    assert waited == [cli.HEARD]

@@ -115,7 +115,8 @@ def test_a_transfer_is_kept_under_its_name(folder, capsys):
     assert run.evaluations["validation"].items() >= {**own, **found}.items()
     assert main(["evaluate", str(folder), "--transfer", "cifar10", "--holdout", "test"]) == 0
     printed = capsys.readouterr().out
-    for words in ("transfer/cifar10/7-NN", "transfer/cifar10/linear-cached", "test images of cifar10", "held-out images:"):
+    tables = ("transfer/cifar10/7-NN", "transfer/cifar10/linear-cached")
+    for words in (*tables, "test images of cifar10", "held-out images:"):
         assert words in " ".join(printed.split())
 
 

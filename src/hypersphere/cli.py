@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from hypersphere.errors import Elsewhere, UserError, with_dashes
 from hypersphere.launch import is_first, place_on_machine
 
-HEARD = 1.0  # seconds that a process keeps quiet before it ends: a launcher ends those that still speak
+HEARD = 2.0  # seconds in which a launcher that has seen one process end will have ended the others
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,10 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Elsewhere:
         return 2
     except UserError as error:
-        if error.joint or place_on_machine()[0] == 0:
-            print(f"hypersphere: {with_dashes(str(error))}", file=sys.stderr)
-        else:
+        place = 0 if error.joint else place_on_machine()[0]
+        if place:  # most mistakes are those of all, and the first of a machine tells; who is still there made its own
             time.sleep(HEARD)
+        print(f"hypersphere: {f'process {place}: ' * bool(place)}{with_dashes(str(error))}", file=sys.stderr)
         return getattr(error, "status", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -136,8 +136,10 @@ def _spread(cloud: Cloud) -> Finding:
             "spread by dimension", Measured(mean), "1 even, 0 collapsed", f"features hardly vary{told}", "bad"
         )
     health: Health = "good" if mean >= 0.3 and dead < cloud.dimensions / 10 else "weak"
-    return Finding("spread by dimension", Measured(mean), "1 even, 0 collapsed", f"least {float(spread.min()):.2g}, "
-                   f"most {float(spread.max()):.2g}{told}", health)  # fmt: skip
+    varying = (
+        f"{'' if dead else 'every dimension varies: '}least {float(spread.min()):.2g}, most {float(spread.max()):.2g}"
+    )
+    return Finding("spread by dimension", Measured(mean), "1 even, 0 collapsed", varying + told, health)
 
 
 def on_the_circle(x: Tensor) -> Tensor:
