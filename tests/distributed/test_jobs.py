@@ -83,14 +83,14 @@ def a_process_that_stalls_ends_all(out, found):
     assert found["codes"] == [2, 2]
     assert all(line.endswith("ended, or did not answer within --timeout 1 s") for line in found["told"])
     waited, slept = (float((out / f"stalled-{rank}").read_text()) for rank in (0, 1))
-    assert 1 < waited < slept < 10
+    assert 1 < waited < slept < 30
     assert read_metrics(out / "stalled" / "metrics.jsonl")[-1]["step"] == 2
 
 
 def what_the_first_cannot_write_ends_all(out, found):
     assert found["codes"] == [2, 2]
     assert found["told"] == [f"hypersphere: could not write {out}/full/checkpoint.pt: File too large"]
-    assert found["seconds"] < 10
+    assert found["seconds"] < 30
 
 
 def shares_are_equal(found):
