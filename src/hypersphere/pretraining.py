@@ -158,7 +158,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
 def _intention(config: Config, learnt: Listing, held_out: Listing) -> str:
     """What a run on files is about to do."""
     side = view_recipe(config).size
-    plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, {config.epochs} epochs"
+    plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, epochs: {config.epochs}"
     apart = "of them watched" if held_out.labels is None else "held out"
     return f"{config.title}: {plan}; {len(learnt):,} images to learn from, {len(held_out):,} {apart}"
 
