@@ -1,69 +1,29 @@
 """The page of some runs: what it says, from whatever state a run is in; and in a real browser."""
 
-import base64
 import json
 import math
 import os
 import re
 import shutil
-from html.parser import HTMLParser
-from io import BytesIO
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from PIL import Image
 
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.sources import Source
 from hypersphere.options import take_words
-from hypersphere.report.atlas import embedding, map_of
-from hypersphere.report.chart import Line, Scale, fitted, panel, round_ticks
-from hypersphere.report.density import on_circle
 from hypersphere.report.markup import element
-from hypersphere.report.neighbours import nearest, neighbours
 from hypersphere.report.page import write_report
-from hypersphere.report.portrait import Sample, Seen, portray
-from hypersphere.report.sheet import sheet_style
-from hypersphere.sphere import unit
+from hypersphere.report.portrait import portray
 from hypersphere.train import read_metrics
+from tests.report.tree import Tree
 
 SMALL = {"epochs": 2, "hidden": 32, "projection": 8, "knn_every": 1, "log_every": 1, "device": "cpu", "progress": False}
 NASTY = """<img src=x onerror=alert(1)>&"'$title"""
 SECTIONS = ["Summary", "Accuracy, uniformity and loss", "Energy by layer", "On the circle", "Nearest neighbours",
             "Map of the embeddings", "Configs"]  # fmt: skip
-
-
-class Tree(HTMLParser):
-    """Whether all tags are closed, and what stands in which."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.texts = [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] not in ("style", "script") and data.strip():
-            self.texts.append((self.open[-1], data.strip()))
-
-    def of(self, tag, kind=None):
-        return [a for name, a in self.elements if name == tag and kind in (None, *(a.get("class") or "").split())]
-
-    def said(self, tag=None):
-        return [text for name, text in self.texts if tag in (None, name)]
 
 
 @pytest.fixture(scope="module")
@@ -277,115 +237,6 @@ def test_words_among_options():
     words = ["a", "--out", "x.html", "b", "--device=cpu", "c"]
     assert take_words(words, ReportOptions) == ["a", "b", "c"]
     assert words == ["--out", "x.html", "--device=cpu"]
-
-
-@settings(deadline=None)
-@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 8))
-def test_ticks_are_round_and_not_many(low, length, about):
-    high = low + length
-    if high - low < 1e-9 * abs(low):
-        return
-    ticks = [value for value, _ in round_ticks(low, high, about)]
-    slack = 1e-6 * (high - low)
-    assert all(low - slack <= tick <= high + slack for tick in ticks)
-    assert len(ticks) <= about + 1
-    steps = np.diff(ticks)
-    for step in steps:
-        mantissa = step / 10 ** math.floor(math.log10(step) + 1e-6)
-        assert min(abs(mantissa - m) for m in (1, 2, 5, 10)) < 0.1 * max(1, abs(low) / length * 1e-8)
-
-
-@pytest.mark.parametrize(
-    ("scale", "written"),
-    [
-        (Scale(-1.1, -0.4, 0, 1), "−1.0 −0.8 −0.6 −0.4"),
-        (Scale(0, 4500, 0, 1), "0 1,000 2,000 3,000 4,000"),
-        (Scale(0, 4e6, 0, 1), "0 1·10⁶ 2·10⁶ 3·10⁶ 4·10⁶"),
-        (Scale(0.5, 2000, 0, 1, logarithmic=True), "1 3 10 30 100 300 1,000"),
-        (Scale(0.5, 2e6, 0, 1, logarithmic=True), "1 10 100 1,000 10,000 1·10⁵ 1·10⁶"),
-        (fitted([math.log(2), math.log(2) + 1e-9], 0, 1), "0.6925 0.6930 0.6935"),
-    ],
-)
-def test_ticks_are_written_as_they_are(scale, written):
-    assert " ".join(text for _, text in scale.ticks) == written
-
-
-def test_a_panel_draws_values_where_its_scale_has_them():
-    assert Scale(0, 10, 100, 200)(2.5) == 125
-    assert Scale(1, 100, 0, 50, logarithmic=True)(10) == 25
-    assert fitted([1, 100], 0, 1).logarithmic
-    assert not fitted([-1, 100], 0, 1).logarithmic
-    for values in ([5.0], [0.0, 0.0], [1e-9, 1e9], [3, 3, 4]):
-        tree = Tree(panel("a title", "a unit", [Line("one", 0, list(enumerate(values)))]))
-        places = [float(n) for a in tree.of("polyline") for n in re.split("[ ,]", a["points"])]
-        assert all(math.isfinite(n) and 0 <= n <= 360 for n in places)
-
-
-@pytest.fixture
-def seen():
-    images = Images(torch.zeros(50, 1, 8, 8, dtype=torch.uint8), torch.arange(50) % 5, tuple("abcde"))
-    return Seen(Sample(images, 100), unit(torch.randn(50, 6)), 7)
-
-
-def test_neighbours_against_a_loop(seen):
-    features, labels = seen.features.double().numpy(), seen.sample.images.labels.tolist()
-    found = nearest(seen)
-    assert [labels[query] for query, _ in found] == [0, 1, 2, 3, 4]
-    for query, others in found:
-        cosines = {i: float(features[i] @ features[query]) for i in range(50) if i != query}
-        assert others == sorted(cosines, key=cosines.get, reverse=True)[:6]
-
-
-def test_images_without_labels_have_neighbours_and_a_map(seen):
-    pixels = seen.sample.images.pixels
-    unlabelled = Seen(Sample(Images(pixels, torch.full((50,), -1), ()), 100), seen.features, 7)
-    tree = Tree(neighbours("run", unlabelled, "sheet") + map_of("run", unlabelled, "sheet"))
-    assert len(tree.of("span", "query")) == 8
-    assert len(tree.of("span", "unknown")) == 48
-    assert tree.of("span", "same") == tree.of("span", "other") == []
-    assert ": the classes are not known" in tree.said("figcaption")
-    assert len(tree.of("use")) == 50
-    assert tree.said("p") == ["The images have no labels."]
-
-
-def test_the_plane_is_that_of_the_two_largest_moments(seen):
-    x = seen.features.double()
-    points, meaning = on_circle(x)
-    moments, directions = torch.linalg.eigh(x.T @ x)
-    torch.testing.assert_close(points.abs(), (x @ directions[:, [-1, -2]]).abs())
-    assert (points.mean(0) >= 0).all()
-    assert f"{float(moments[-2:].sum() / moments.sum()):.0%} of the squared length" in meaning
-    flat = unit(torch.randn(9, 2))
-    assert on_circle(flat)[0] is flat
-
-
-@pytest.mark.parametrize(("shape", "shown", "error"), [((1, 8, 8), 8, 0), ((3, 32, 32), 32, 60), ((3, 64, 64), 32, 60)])
-def test_a_sheet_has_each_image_in_its_place(shape, shown, error):
-    flat = torch.randint(0, 256, (40, shape[0], 1, 1), dtype=torch.uint8)
-    pixels = flat.expand(40, *shape).clone()
-    pixels[:, :, : shape[1] // 2] = 0
-    style = sheet_style(pixels, "sheet")
-    picture = Image.open(BytesIO(base64.b64decode(re.search(r"base64,([^)]*)", style)[1])))
-    sheet = torch.from_numpy(np.array(picture.convert("L" if shape[0] == 1 else "RGB"))).view(
-        shown * 2, shown * 32, shape[0]
-    )
-    for index in range(40):
-        row, column = divmod(index, 32)
-        part = sheet[row * shown : (row + 1) * shown, column * shown : (column + 1) * shown].float()
-        assert (part[shown // 2 :] - flat[index].view(-1)).abs().max() <= error
-        assert part[: shown // 2].max() <= error
-
-
-def test_the_map_is_the_same_each_time_and_whole():
-    groups = torch.eye(3).repeat_interleave(20, 0)
-    features = unit(groups + 0.05 * torch.randn(60, 3))
-    places = embedding(features)
-    assert torch.equal(places, embedding(features))
-    assert places.abs().max() == 1
-    near = torch.cdist(places, places).fill_diagonal_(math.inf).argmin(1)
-    assert ((near // 20) == torch.arange(60) // 20).all()
-    for collapsed in (features[:1].repeat(30, 1), features[:3], torch.zeros(30, 3)):
-        assert embedding(collapsed).isfinite().all()
 
 
 def test_features_that_are_no_numbers_are_told(copy, monkeypatch):
