@@ -10,12 +10,10 @@ pytest.importorskip("triton")
 from hypersphere import kernels
 from hypersphere.draws import PROBE, VIEWS
 from hypersphere.kernels import crops as kernel
-from hypersphere.views import Augmentation, Recipe, crops, folder_recipe
+from hypersphere.views import Recipe, crops, folder_recipe
+from tests.kernels.augmentations import ALONE, EVERYTHING
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NOTHING = Augmentation(flip=0, jitter=0, brightness=0, contrast=0, saturation=0, hue=0, grey=0)
-COLOUR = replace(NOTHING, jitter=1)
-EVERYTHING = Augmentation(blur=0.5, solarize=0.5)
 
 
 def both(how, size=13, n=4, stream=VIEWS, dtype=torch.float32, mean=0.0, std=1.0):
@@ -31,21 +29,7 @@ def assert_same(found, wanted, atol=1e-5):
     torch.testing.assert_close(found, wanted, atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        NOTHING,
-        replace(NOTHING, flip=1),
-        replace(COLOUR, brightness=0.4),
-        replace(COLOUR, contrast=0.4),
-        replace(COLOUR, saturation=0.9),
-        replace(COLOUR, hue=0.5),
-        replace(NOTHING, grey=1),
-        replace(NOTHING, blur=1.0),
-        replace(NOTHING, solarize=1),
-    ],
-    ids=["nothing", "flip", "brightness", "contrast", "saturation", "hue", "grey", "blur", "solarize"],
-)
+@pytest.mark.parametrize("how", ALONE.values(), ids=ALONE)
 def test_each_operation_alone(how):
     assert_same(*both(how))
 

@@ -14,13 +14,11 @@ from hypersphere import kernels
 from hypersphere.draws import PROBE, VIEWS, uniforms
 from hypersphere.kernels import colours
 from hypersphere.kernels import views as kernel
-from hypersphere.views import RECIPES, Augmentation, Recipe, Views, with_small_crops
+from hypersphere.views import RECIPES, Recipe, Views, with_small_crops
 from hypersphere.views.dispatch import Key, fused, fusible, reference
+from tests.kernels.augmentations import ALONE, COLOUR, EVERYTHING, NOTHING
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NOTHING = Augmentation((1, 1), (1, 1), flip=0, jitter=0, brightness=0, contrast=0, saturation=0, hue=0, grey=0)
-COLOUR = replace(NOTHING, jitter=1)
-EVERYTHING = Augmentation(blur=0.5, solarize=0.5)
 TOLERANCE = 1e-5  # of colours in [0, 1]; the interpreter keeps to 1e-6, a GPU divides less exactly
 
 
@@ -60,22 +58,10 @@ def test_the_kernel_draws_the_same_numbers(seed, stream, epoch, view):
     assert torch.equal(out, uniforms(8, sample, seed=seed, epoch=epoch, view=view, stream=stream))
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        NOTHING,
-        replace(NOTHING, crop=(0.08, 1.0), ratio=(3 / 4, 4 / 3)),
-        replace(NOTHING, flip=1),
-        replace(COLOUR, brightness=0.4),
-        replace(COLOUR, contrast=0.4),
-        replace(COLOUR, saturation=0.9),
-        replace(COLOUR, hue=0.5),
-        replace(NOTHING, grey=1),
-        replace(NOTHING, blur=1.0),
-        replace(NOTHING, solarize=1),
-    ],
-    ids=["nothing", "crop", "flip", "brightness", "contrast", "saturation", "hue", "grey", "blur", "solarize"],
-)
+OPERATIONS = {**ALONE, "crop": replace(NOTHING, crop=(0.08, 1.0), ratio=(3 / 4, 4 / 3))}
+
+
+@pytest.mark.parametrize("how", OPERATIONS.values(), ids=OPERATIONS)
 def test_each_operation_alone(how):
     """At 13 pixels, so that a tile has more cells than the view."""
     found, wanted = both(recipe_of(how, size=13), (3, 13, 13), n=3)
