@@ -88,7 +88,17 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(tmp_path, monkeypatch):
     assert [(tmp_path / gpu).read_text() for gpu in ("3", "GPU-5")] == list(map(str, shares))
     assert processes.Processes(None, "cuda").places == 2
     assert processes.Processes(None, "cpu").places == processes.Processes(None, "cuda:1").places == 1
-    assert [seat.gpu for seat in processes.Processes(3, "auto").free] == ["3", "GPU-5", "3"]
+    three = processes.Processes(3, "auto")
+    assert [seat.gpu for seat in three.free] == ["3", "GPU-5", "3"]
+    assert three.shared
+    assert not processes.Processes(2, "auto").shared
+
+
+def test_runs_that_share_a_device_know_it(tmp_path):
+    see = "(folder / 'told').write_text(os.environ.get('HYPERSPHERE_SHARED', 'no'))"
+    for workers, told in ((1, "no"), (2, "yes")):
+        assert fan_out([work(tmp_path, f"of-{workers}", see)], tmp_path / "logs", FanOut(workers=workers), "cpu") == {}
+        assert (tmp_path / "told").read_text() == told
 
 
 def test_gpus_are_those_that_this_process_may_use(monkeypatch):

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from hypersphere import reproduce
+from hypersphere.build import build_method
 from hypersphere.cli import main
 from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 from hypersphere.fanout import FanOut
 from hypersphere.jobs import Job, run_job, run_jobs
+from hypersphere.machine import provenance
 from hypersphere.methods import METHODS
 from hypersphere.paper import claims, cost
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
@@ -26,6 +29,7 @@ from hypersphere.paper.state import Evidence, estimate
 from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.probes import PROBES
+from hypersphere.regularize import EnergyRegularizer
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
 from hypersphere.results import Result, read_results
@@ -201,7 +205,46 @@ def test_tuned_runs_are_a_column_of_their_own(monkeypatch, capsys, tmp_path):
     evidence = Evidence([result(BYOL, 0, 90.0), result(BYOL, 0, 92.0, config=config, hash=config.hash)])
     assert (evidence.values(BYOL, "top-1"), evidence.values(BYOL, "top-1", tuned)) == ({0: 90.0}, {0: 92.0})
     assert evidence.stale(BYOL) == []
-    assert "| 90.74 | 90.00 (n = 1) | 92.00 (n = 1) |" in results_page(evidence)
+    page = results_page(evidence)
+    assert "| 90.74 | 90.00 (n = 1) | 92.00 (n = 1) |" in page
+    assert "tuned" not in page.split("## tab:cifar")[1].split("## tab:bn")[0]  # where nothing is
+    assert "On the circle" not in page.split("### Tuned")[1]
+
+
+def test_a_figure_is_of_the_protocol_by_which_all_of_it_has_run(tmp_path):
+    cells, tuned = FIGURES["fig:knn"].cells, Protocol(tuned=True)
+    runs = [
+        result(cell, 0, 90.0, config=config, hash=config.hash, history=[{"epoch": 1, "knn": 70.0}])
+        for cell in cells
+        for config in [tuned.config(cell, 0)]
+    ]
+    evidence = Evidence([result(BYOL, 0, 90.0), *runs])
+    assert Evidence(evidence.results[:-1]).whole(cells) is None
+    assert evidence.whole(cells) == tuned
+    drawn = draw_figures(evidence, tmp_path)
+    assert drawn.keys() == {"fig:knn"}
+    page = results_page(evidence, figures={"fig:knn": "knn.svg"})
+    assert "of CIFAR-10 where the paper shows STL-10. Runs: tuned." in page.split("## fig:knn")[1].split("##")[0]
+    whole = Evidence([result(cell, 0, 90.0) for cell in cells] + runs)
+    assert whole.whole(cells) == Protocol()
+
+
+def test_panels_on_the_circle_that_are_missing_say_so(tmp_path):
+    cell = FIGURES["fig:uni"].panels[2][1]
+    evidence = Evidence([result(cell, 0, 90.0, epochs=100, angles=[1] * 720)])
+    pictures = {name: path.read_text() for name, path in draw_figures(evidence, tmp_path).items()}
+    assert {name: picture.count("not run yet") for name, picture in pictures.items()} == {"fig:uni": 5, "fig:pca": 5}
+
+
+def test_two_neurons_of_the_output_are_regularized_only_where_the_figure_says_so():
+    """Their energy is least where they are opposite, which leaves a feature two directions."""
+    for title, cell in (*FIGURES["fig:uni"].panels, *FIGURES["fig:pca"].panels):
+        config = cell.config(0)
+        if config.energy:
+            method = build_method(config.replace(hidden=8, projection=4), channels=3)
+            layers = {name for name, _ in EnergyRegularizer(method, where=config.energy_layers)._layers}
+            assert ("encoder.fc" in layers) == ("output too" in title)
+            assert layers >= {"encoder.features.0", "encoder.head.3", "projector.0", "predictor.0"}
 
 
 def test_an_estimate_is_the_t_interval():
@@ -258,6 +301,16 @@ def test_time_and_history_are_metrics():
     assert evidence.values(BYOL, "energy/layer1") == {}
     time = claims.Claim("", "training time, %", UNI, BYOL, None)
     assert claims.judge(time, evidence).effect.mean == pytest.approx(3.0, abs=0.1)
+
+
+def test_times_of_a_shared_device_are_not_compared(monkeypatch):
+    monkeypatch.setenv("HYPERSPHERE_SHARED", "yes")
+    about = provenance(torch.device("cpu"))
+    evidence = Evidence([result(BYOL, 0, 90.0), result(BYOL, 1, 91.0, about=about)])
+    assert evidence.values(BYOL, "training time, %").keys() == {0}
+    assert evidence.values(BYOL, "top-1").keys() == {0, 1}
+    monkeypatch.delenv("HYPERSPHERE_SHARED")
+    assert "shared" not in provenance(torch.device("cpu"))
 
 
 def test_trials_never_see_the_test_set():

@@ -108,10 +108,11 @@ def _layout(wanted: str, on_gpu: bool) -> torch.memory_format:
 
 
 def provenance(device: torch.device) -> dict[str, str]:
-    """Which code, on what."""
+    """Which code, on what; `shared`, where other runs share the device ($HYPERSPHERE_SHARED): seconds say little."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    python = platform.python_version()
-    return {"version": __version__, "commit": _commit(), "python": python, "torch": torch.__version__, "device": name}
+    code = {"version": __version__, "commit": _commit(), "python": platform.python_version()}
+    shared = {"shared": told} if (told := os.environ.get("HYPERSPHERE_SHARED")) else {}
+    return {**code, "torch": torch.__version__, "device": name, **shared}
 
 
 def _commit() -> str:

@@ -68,6 +68,10 @@ class Protocol(NamedTuple):
         about_batches = bool({"batch", "micro_batch"} & cell.options.keys())
         return plain.replace(**{name: value for name, value in TUNED.items() if name != "batch" or not about_batches})
 
+    def changes(self, cell: Cell) -> bool:
+        """Whether it is another config than as written: not all cells are tuned."""
+        return self.config(cell, 0) != cell.config(0)
+
     def __str__(self) -> str:
         return ("tuned" if self.tuned else "as written") + ("" if self.epochs is None else f", {self.epochs} epochs")
 

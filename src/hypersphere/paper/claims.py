@@ -9,6 +9,7 @@ that something hardly matters, the bound is what "hardly" allows instead of 0: h
 from typing import NamedTuple
 
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
+from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Estimate, Evidence, estimate
 from hypersphere.paper.tables import ALL_A2, BYOL, PREDICTOR_A2, PREDICTOR_S2, TABLES, UNI
 
@@ -26,7 +27,7 @@ class Claim(NamedTuple):
 
     @property
     def bound(self) -> float:
-        return -self.direction * self.slack
+        return 0.0 - self.direction * self.slack  # not −0
 
 
 class Verdict(NamedTuple):
@@ -113,6 +114,7 @@ def _batches() -> list[Claim]:
     return claims
 
 
+_CIRCLE = dict(FIGURES["fig:uni"].panels)
 _NO_BN, _NO_BN_MHE = _cell("tab:bn", "–", "–"), _cell("tab:bn", "–", "✓")
 SIMCLR = Cell("simclr", "simclr")
 
@@ -125,7 +127,17 @@ _OVERHEAD = [
     for where, cell in (("the predictor", PREDICTOR_A2), ("all networks", ALL_A2))
 ]
 
+_ON_CIRCLE = [
+    Claim(f"On the circle, {sentence}.", "uniformity", _CIRCLE[more], _CIRCLE[less], None, direction=direction)
+    for sentence, more, less, direction in (
+        ("BYOL's features are less uniform than contrastive ones", "BYOL", "contrastive (SimCLR)", 1),
+        ("uniformity loss makes features more uniform", "BYOL + Uni", "BYOL", -1),
+        ("MHE makes features more uniform", "BYOL-MHE", "BYOL", -1),
+    )
+]
+
 CLAIMS: tuple[Claim, ...] = (
+    *_ON_CIRCLE,
     Claim("BYOL's features are less uniform than contrastive ones.", "uniformity", BYOL, SIMCLR, None),
     Claim("Uniformity loss makes features more uniform.", "uniformity", UNI, BYOL, None, direction=-1),
     Claim("MHE of the predictor makes features more uniform.", "uniformity", PREDICTOR_A2, BYOL, None, direction=-1),

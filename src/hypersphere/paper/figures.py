@@ -27,8 +27,13 @@ def _circle(name: str, method: str = "byol", **options: Any) -> Cell:
     return Cell(f"circle-{name}", method, options={**shape, **options})
 
 
+# Two neurons have least energy when they are opposite: then the output (z, −z) has two directions only. So MHE is shown
+# of all layers but the output, and of all.
+HIDDEN = ("encoder.features", "encoder.head", "projector", "predictor")
 RANDOM = Cell("circle-random", "byol", options=_circle("random").options, trained=False)
-_PLAIN, _REGULARIZED = _circle("byol"), _circle("mhe", "byol-mhe", **mhe(ALL))
+_PLAIN, _REGULARIZED = _circle("byol"), _circle("mhe-hidden", "byol-mhe", **mhe(HIDDEN))
+_WITH_OUTPUT = _circle("mhe", "byol-mhe", **mhe(ALL))
+_TWO_NEURONS = "MHE of all layers but the output, or of its two neurons, too"
 _SAID = "of CIFAR-10 where the paper shows STL-10"
 
 FIGURES: dict[str, Figure] = {
@@ -37,7 +42,7 @@ FIGURES: dict[str, Figure] = {
         Figure(
             "fig:uni",
             "Features of the CIFAR-10 test images on the circle: Gaussian density in the plane, von Mises–Fisher "
-            "density of the angles; AlexNet with two outputs, 100 epochs",
+            f"density of the angles; AlexNet with two outputs, 100 epochs; {_TWO_NEURONS}",
             "circle",
             (
                 ("random initialization", RANDOM),
@@ -45,17 +50,20 @@ FIGURES: dict[str, Figure] = {
                 ("BYOL", _PLAIN),
                 ("BYOL + Uni", _circle("uni", "byol-uni")),
                 ("BYOL-MHE", _REGULARIZED),
+                ("BYOL-MHE, output too", _WITH_OUTPUT),
             ),
         ),
         Figure(
             "fig:pca",
-            "Features on the circle with and without BatchNorm and MHE of all networks",
+            f"Features on the circle with and without BatchNorm and MHE; {_TWO_NEURONS}",
             "circle",
             (
                 ("no BN, no MHE", _circle("no-bn", norm="none")),
                 ("BN, no MHE", _PLAIN),
-                ("no BN, MHE", _circle("no-bn-mhe", "byol-mhe", norm="none", **mhe(ALL))),
+                ("no BN, MHE", _circle("no-bn-mhe-hidden", "byol-mhe", norm="none", **mhe(HIDDEN))),
                 ("BN, MHE", _REGULARIZED),
+                ("no BN, MHE, output too", _circle("no-bn-mhe", "byol-mhe", norm="none", **mhe(ALL))),
+                ("BN, MHE, output too", _WITH_OUTPUT),
             ),
         ),
         Figure(

@@ -65,14 +65,19 @@ class Evidence:
         lengths = sorted({result.config.epochs for result in self.results}, reverse=True)
         others = [Protocol(epochs, tuned) for tuned in (False, True)[: 1 + bool(TUNED)] for epochs in (None, *lengths)]
         published = {cell.config(0).epochs for cell in cells if cell.obstacle is None}
-        found = [p for p in others if p.epochs not in published and any(self.of(cell, p) for cell in cells)]
-        return [AS_WRITTEN, *(protocol for protocol in found if protocol != AS_WRITTEN)]
+        found = [p for p in others if any(self.of(cell, p) and p.changes(cell) for cell in cells)]
+        return [AS_WRITTEN, *(protocol for protocol in found if protocol.epochs not in published)]
+
+    def whole(self, cells: Sequence[Cell]) -> Protocol | None:
+        """The first protocol, that of the paper before others, by which all of the cells have run."""
+        return next((p for p in self.protocols(cells) if all(self.of(cell, p) for cell in cells)), None)
 
 
 def measured(run: Result, metric: str) -> float | None:
     """A number of the evaluation, or, by its name there, of the last epoch's history; None of a run without it."""
-    if metric == "training time, %":
-        return 100 * math.log(run.seconds) if run.seconds > 0 else None  # differences are percent of time
+    if metric == "training time, %":  # of a device of its own
+        comparable = run.seconds > 0 and "shared" not in run.about
+        return 100 * math.log(run.seconds) if comparable else None  # differences are percent of time
     if metric in METRICS:
         probe, number = METRICS[metric]
         return run.evaluation.get(probe, {}).get(number)

@@ -22,7 +22,8 @@ RULE = """## Claims
 
 The rule was fixed before the runs: differences of runs with the same seed, the 95 % t-interval of their mean.
 *Reproduced* if it excludes 0 in the claimed direction, *not reproduced* if it excludes the published effect,
-*undecided* otherwise. Where something is said to matter little, the bound is half a point, or 5 % of the time.
+*undecided* otherwise. Where something is said to matter little, the bound is half a point, or 5 % of the time, that of
+runs which had the device to themselves.
 """
 STALE = """## Stale
 
@@ -36,18 +37,17 @@ def results_page(
 ) -> str:
     """`figures`: those that are drawn, by name, and where."""
     tables = tuple(tables)
-    protocols = evidence.protocols([cell for table in tables for cell in table.cells])
-    parts = [HEAD, *(_table(table, evidence, protocols) for table in tables)]
-    parts += [_figure(figure, (figures or {}).get(name)) for name, figure in FIGURES.items()]
+    parts = [HEAD, *(_table(table, evidence) for table in tables)]
+    parts += [_figure(figure, (figures or {}).get(name), evidence) for name, figure in FIGURES.items()]
     parts += [RULE]
-    parts += [_claims(evidence, protocol) for protocol in protocols]
+    parts += [_claims(evidence, protocol) for protocol in evidence.protocols([c for t in tables for c in t.cells])]
     parts += [_own("Every method", COMPARISON, evidence), _own("Tuning", TRIALS, evidence)]
     parts += _stale(evidence, dict.fromkeys(cell for table in (*tables, COMPARISON, TRIALS) for cell in table.cells))
     return "\n".join(parts)
 
 
-def _table(table: Table, evidence: Evidence, protocols: Sequence[Protocol]) -> str:
-    header = [*table.header]
+def _table(table: Table, evidence: Evidence) -> str:
+    header, protocols = [*table.header], evidence.protocols(table.cells)
     for metric in table.metrics:
         header += [f"{metric}, paper", *(f"{metric}, ours {protocol}" for protocol in protocols)]
     lines = [f"## {table.name}", "", f"{table.caption}.", "", _line(header), _line("---" for _ in header)]
@@ -55,9 +55,11 @@ def _table(table: Table, evidence: Evidence, protocols: Sequence[Protocol]) -> s
     return "\n".join([*lines, ""])
 
 
-def _figure(figure: Figure, path: str | None) -> str:
+def _figure(figure: Figure, path: str | None, evidence: Evidence) -> str:
+    protocol = evidence.whole(figure.cells)
+    told = "" if protocol in (None, AS_WRITTEN) else f" Runs: {protocol}."
     shown = f"![{figure.caption}]({path})" if path else "Not drawn yet: runs are missing."
-    return f"## {figure.name}\n\n{figure.caption}.\n\n{shown}\n"
+    return f"## {figure.name}\n\n{figure.caption}.{told}\n\n{shown}\n"
 
 
 def _row(row: Row, table: Table, evidence: Evidence, protocols: Sequence[Protocol]) -> Iterable[str]:
@@ -82,7 +84,8 @@ def shown(row: Row, metric: str, evidence: Evidence, protocol: Protocol) -> str:
 def _claims(evidence: Evidence, protocol: Protocol) -> str:
     header = ("claim", "test", "published effect", "our effect", "verdict")
     lines = [f"### {str(protocol).capitalize()}", "", _line(header), _line("---" for _ in header)]
-    lines += [_line(_claim(claim, evidence, protocol)) for claim in CLAIMS]
+    told = [claim for claim in CLAIMS if protocol == AS_WRITTEN or protocol.changes(claim.more)]
+    lines += [_line(_claim(claim, evidence, protocol)) for claim in told]
     return "\n".join([*lines, ""])
 
 

@@ -9,6 +9,7 @@ import torch
 
 from hypersphere.diagnostics import plane_density, von_mises_density
 from hypersphere.errors import UserError
+from hypersphere.paper.cells import AS_WRITTEN
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
 from hypersphere.results import Result
@@ -20,11 +21,14 @@ Runs = dict[str, Sequence[Result]]  # legend → its runs, one a seed
 
 
 def draw_figures(evidence: Evidence, folder: Path, figures: dict[str, Figure] = FIGURES) -> dict[str, Path]:
-    """All figures that have what they show; each a file."""
+    """All figures that have what they show; each a file. Of those on the circle each panel is a picture by itself."""
     drawn = {}
     for figure in figures.values():
-        runs: Runs = {title: [*evidence.of(cell).values()] for title, cell in figure.panels}
-        if all(runs.values()):
+        protocol = evidence.whole(figure.cells)
+        if protocol is None and figure.kind == "circle" and any(evidence.of(cell) for cell in figure.cells):
+            protocol = AS_WRITTEN
+        if protocol is not None:
+            runs: Runs = {title: [*evidence.of(cell, protocol).values()] for title, cell in figure.panels}
             drawn[figure.name] = draw(figure, runs, folder)
     return drawn
 
@@ -59,17 +63,23 @@ def _circle(pyplot: Any, runs: Runs) -> Any:
     picture, axes = pyplot.subplots(2, len(runs), figsize=(2 * len(runs), 3.4), height_ratios=(2.2, 1), squeeze=False)
     grid, at = torch.linspace(-1.5, 1.5, 121), torch.linspace(-math.pi, math.pi, 361)
     for (title, found), above, below in zip(runs.items(), *axes, strict=True):
+        above.set_title(title.replace(", output", ",\noutput"))
+        if not found:
+            above.text(0.5, 0.5, "not run yet", ha="center", transform=above.transAxes)
+            above.set_axis_off()
+            below.set_axis_off()
+            continue
         counts = torch.tensor([run.angles for run in found]).sum(0)
         above.imshow(
             plane_density(counts, grid).numpy(), origin="lower", extent=(-1.5, 1.5, -1.5, 1.5), cmap="Blues", vmin=0
         )
-        above.set(title=title, xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        above.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
         above.grid(False)
         density = von_mises_density(counts, at)
         below.fill_between(at, density, color=COLOURS[0], alpha=0.35)
         below.plot(at, density, color=COLOURS[0], lw=1)
         below.axhline(1 / (2 * math.pi), color="0.3", lw=0.8, ls="--")  # uniform
-        below.set(xlim=(-math.pi, math.pi), xlabel="angle")
+        below.set(xlim=(-math.pi, math.pi), xlabel="angle, radians")
         below.set_xticks((-math.pi, 0, math.pi), ("−π", "0", "π"))
         below.sharey(axes[1][0])
     axes[1][0].set(ylabel="density", ylim=(0, None))

@@ -28,10 +28,9 @@ def list_tables(
     rate, console = _rate(device), Console()
     for table in tables:
         console.print(_table(table, evidence, seeds, protocol, rate))
-    figures = [(figure.name, cell) for figure in FIGURES.values() for cell in figure.cells]
-    for name in FIGURES:
-        lacks = [cell.name for owner, cell in figures if owner == name and 0 not in evidence.of(cell)]
-        print(f"{name}: {'can be drawn' if not lacks else 'lacks ' + ', '.join(lacks)}")
+    for name, figure in FIGURES.items():
+        lacks = [cell.name for cell in figure.cells if not evidence.of(cell, protocol)]
+        print(f"{name}: {'lacks ' + ', '.join(lacks) if evidence.whole(figure.cells) is None else 'can be drawn'}")
     print(f"Costs are of pretraining {seeds} seeds here, counted at {rate:.3g} TFLOP/s of matrix products.")
     print("hypersphere reproduce NAME runs what a table or figure lacks; --cells NAME … some of it.")
 
