@@ -93,6 +93,18 @@ def test_whole_recipes(recipe, shape):
     assert found[0].shape == (4, shape[0], recipe.size, recipe.size)
 
 
+@pytest.mark.parametrize("equal", [True, False])
+def test_randaugment_follows_the_kernel(equal):
+    """But for bytes that are rounded the other way."""
+    how = replace(EVERYTHING, operations=2)
+    recipe = Recipe(16, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), (how, how if equal else replace(how, flip=1)), how)
+    found, wanted = both(recipe, (3, 16, 16), n=24)
+    apart = (found - wanted).abs().amax(2)
+    assert (apart < 1e-4).float().mean() > 0.98
+    assert apart.max() < 0.3
+    assert found[0].is_contiguous(memory_format=torch.channels_last)
+
+
 def test_the_epoch_may_be_a_tensor_and_the_sample_strided():
     recipe, pixels = RECIPES["digits"], torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, device=DEVICE)
     arguments, sample = (recipe.augmentations, recipe, pixels), torch.arange(9, device=DEVICE)
@@ -117,6 +129,7 @@ def test_the_kernel_is_for_small_images_on_a_gpu(monkeypatch):
     assert not fusible(images(1, 32, 32), cifar)
     assert not fusible(images(3, 64, 64), imagenet)
     assert not fusible(images(3, 32, 64)[..., ::2], cifar)
+    assert fusible(images(3, 32, 32), replace(cifar, augmentations=(replace(EVERYTHING, operations=2),)))
 
 
 def test_views_come_from_the_kernel_where_it_runs(monkeypatch):

@@ -6,13 +6,32 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
 from hypersphere.draws import OPERATIONS as STREAM
 from hypersphere.draws import uniforms
 from hypersphere.views import POLICIES, RECIPES, Views, recipes
-from hypersphere.views.randaugment import DEVIATION, NUMBERS, OPERATIONS, randaugment
+from hypersphere.views.randaugment import DEVIATION, NAMES, NUMBERS, chosen, operation, randaugment, selected
+
+
+class Crossings(TorchDispatchMode):
+    """What reads numbers of one device for another."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        places = {x.device.type for x in tree_leaves((args, kwargs, found)) if isinstance(x, torch.Tensor) and x.ndim}
+        if len(places) > 1:
+            self.names.add(function._schema.name.removeprefix("aten::"))
+        return found
+
 
 FILL = (0.5, 0.25, 0.75)
 LEVEL = torch.tensor([0.4, 0.83, 0.97, 1.0])
@@ -28,7 +47,7 @@ def images():
 
 
 def done(name, images, sign=1.0):
-    return OPERATIONS[name](images, LEVEL, sign * LEVEL, torch.tensor(FILL))
+    return operation(name, images, LEVEL, sign * LEVEL, torch.tensor(FILL))
 
 
 def one_by_one(images, operation, *parameters):
@@ -96,7 +115,7 @@ def test_geometry_is_torchvisions(name, theirs, sign, images):
     apart = (share < 1e-3) | (share > 1 - 1e-3)
     assert apart.float().mean() > 0.85
     torch.testing.assert_close(ours[apart], wanted[apart], atol=1e-3, rtol=0)
-    white = OPERATIONS[name](torch.ones_like(images), LEVEL, sign * LEVEL, torch.zeros(3))
+    white = operation(name, torch.ones_like(images), LEVEL, sign * LEVEL, torch.zeros(3))
     torch.testing.assert_close(white, share, atol=1e-3, rtol=0)
 
 
@@ -122,7 +141,7 @@ def test_geometry_is_pils_where_the_image_is(name, matrix, images):
 def test_each_image_has_operations_of_its_own(images):
     """Literally, one image after the other; half of the operations are left out."""
     u = torch.rand(4, 3, NUMBERS)
-    found, names = randaugment(images, u, FILL), list(OPERATIONS)
+    found = randaugment(images, u, FILL)
     for n, image in enumerate(images):
         one = image[None]
         for which, whether, first, second, sign in u[n].tolist():
@@ -130,18 +149,40 @@ def test_each_image_has_operations_of_its_own(images):
             level = torch.tensor([min(1, max(0, 1 + DEVIATION * normal))])
             signed = -level if sign < 0.5 else level
             if whether < 0.5:
-                one = OPERATIONS[names[int(which * 15)]](one, level, signed, torch.tensor(FILL))
+                one = operation(NAMES[int(which * 15)], one, level, signed, torch.tensor(FILL))
         torch.testing.assert_close(found[n], one[0], atol=1e-5, rtol=0)
     assert torch.equal(randaugment(images, u, FILL), found)
     assert torch.equal(randaugment(images, u.clamp(min=0.5), FILL), images)
 
 
+def test_without_waiting_the_images_are_the_same():
+    """Each operation, none, and levels of both signs."""
+    images = torch.rand(64, 3, 12, 16)
+    which, level = torch.arange(64) % 16 - 1, torch.rand(64)
+    signed = torch.where(torch.arange(64) % 5 < 2, level, -level)
+    wanted = chosen(images, which, level, signed, torch.tensor(FILL))
+    torch.testing.assert_close(selected(images, which, level, signed, torch.tensor(FILL)), wanted)
+    assert torch.equal(wanted[which < 0], images[which < 0])
+
+
+def test_on_a_gpu_nothing_waits():
+    """No number leaves the device, and none comes from outside it: as FakeTensors show, which know places only."""
+    with FakeTensorMode(), Crossings() as seen:
+        images, u = torch.empty(8, 3, 32, 32, device="cuda"), torch.empty(8, 2, NUMBERS, device="cuda")
+        assert randaugment(images, u, FILL).device.type == "cuda"
+        assert seen.names == set()
+        images.new_tensor(FILL)
+        assert seen.names  # they would be noticed
+        with pytest.raises(DynamicOutputShapeException):
+            randaugment(torch.empty(8, 3, 65, 65, device="cuda"), u, FILL)
+
+
 def test_all_operations_are_drawn_about_equally_and_at_nearly_full_strength():
     u = uniforms(2 * NUMBERS, torch.arange(6000), seed=0, stream=STREAM).view(-1, NUMBERS)
-    counts = (u[:, 0] * len(OPERATIONS)).long().bincount(minlength=15)
+    counts = (u[:, 0] * len(NAMES)).long().bincount(minlength=15)
     assert counts.min() > 0.85 * 12_000 / 15
     assert counts.max() < 1.15 * 12_000 / 15
-    assert len(OPERATIONS) == 15
+    assert len(set(NAMES)) == 15
 
 
 def test_views_have_them_and_are_of_the_sample_alone():

@@ -55,7 +55,8 @@ def test_a_box_that_never_fits_is_the_middle_of_the_image():
 
 def test_shares_and_ranges():
     d = drawn(Augmentation(blur=0.5, solarize=0.2))
-    for flags, share in ((d.flip, 0.5), (d.jitter, 0.8), (d.grey, 0.2), (d.sigma > 0, 0.5), (d.solarize, 0.2)):
+    late = ((d.late.grey, 0.2), (d.late.solarize, 0.2))
+    for flags, share in ((d.flip, 0.5), (d.jitter, 0.8), (d.sigma > 0, 0.5), *late):
         assert flags.float().mean().item() == pytest.approx(share, abs=0.015)
     low, high = d.factors.amin(0), d.factors.amax(0)
     torch.testing.assert_close(low, torch.tensor([0.6, 0.6, 0.8, -0.1]), atol=1e-2, rtol=0)

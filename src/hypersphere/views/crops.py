@@ -13,7 +13,17 @@ from torch import Tensor
 from hypersphere import kernels
 from hypersphere.draws import VIEWS, uniforms
 from hypersphere.views.dispatch import numbers_of
-from hypersphere.views.recipes import BOX_DRAWS, Augmentation, Recipe, coloured, draw, whole_box
+from hypersphere.views.recipes import (
+    BOX_DRAWS,
+    Augmentation,
+    Recipe,
+    coloured,
+    draw,
+    draw_late,
+    early_changes,
+    late_changes,
+    whole_box,
+)
 
 
 def smallest_side(recipe: Recipe) -> int:
@@ -91,8 +101,7 @@ def finished(
     """B images' bytes, as `crops` gives them → V views, on the device of the bytes; by kernels on a GPU."""
     sides = [recipe.size_of(how) for how in recipe.augmentations]
     parts = cropped.split([3 * side * side for side in sides], dim=1)
-    fusible = kernels.usable(cropped) and not any(how.operations for how in recipe.augmentations)
-    make = fused if fusible else reference
+    make = fused if kernels.usable(cropped) else reference
     hows = zip(recipe.augmentations, sides, parts, strict=True)
     return tuple(
         make(part, how, side, recipe, sample, dtype, seed=seed, epoch=epoch, view=view, stream=stream)
@@ -118,9 +127,12 @@ def fused(
     from hypersphere.kernels.crops import finish_crops
     from hypersphere.kernels.views import Numbers
 
+    plain, bare, kind = (*early_changes(how, recipe), torch.float32) if how.operations else (how, recipe, dtype)
     shape = (len(part), 3, side, side)
-    out = torch.empty(shape, dtype=dtype, device=part.device, memory_format=torch.channels_last)
+    out = torch.empty(shape, dtype=kind, device=part.device, memory_format=torch.channels_last)
     kernel = recipe.blur_kernel if how.blur else 0
-    numbers = Numbers(**numbers_of(how, side, side))
-    finish_crops(part, sample, numbers, out, kernel=kernel, mean=recipe.mean, std=recipe.std, **key)
-    return out
+    numbers = Numbers(**numbers_of(plain, side, side))
+    finish_crops(part, sample, numbers, out, kernel=kernel, mean=bare.mean, std=bare.std, **key)
+    if how.operations:
+        out = late_changes(out, draw_late(how, sample, **key), how, recipe)
+    return out.to(dtype, memory_format=torch.channels_last)

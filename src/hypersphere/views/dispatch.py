@@ -9,7 +9,17 @@ from torch import Tensor
 
 from hypersphere import kernels
 from hypersphere.draws import PROBE, VIEWS
-from hypersphere.views.recipes import Augmentation, Recipe, apply, draw, whole_box
+from hypersphere.views.recipes import (
+    Augmentation,
+    Late,
+    Recipe,
+    apply,
+    draw,
+    draw_late,
+    early_changes,
+    late_changes,
+    whole_box,
+)
 
 
 class Key(NamedTuple):
@@ -52,8 +62,6 @@ def fusible(pixels: Tensor, recipe: Recipe) -> bool:
     """Whether one kernel makes the views: of colour or grey images on a GPU that fit into a program's registers."""
     if not (kernels.usable(pixels) and pixels.is_contiguous() and pixels.shape[1] == len(recipe.mean) in (1, 3)):
         return False
-    if any(how.operations for how in recipe.augmentations):
-        return False
     from hypersphere.kernels.views import LARGEST_SOURCE, LARGEST_VIEW
 
     largest = max(recipe.size_of(how) for how in (recipe.probe, *recipe.augmentations))
@@ -74,26 +82,31 @@ def reference(
 def fused(
     hows: tuple[Augmentation, ...], recipe: Recipe, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """The same by a kernel, launched once for neighbouring views with equal augmentations."""
+    """The same by a kernel, launched once for neighbouring views with equal augmentations. RandAugment is none of the
+    kernel's: it comes after it."""
     from hypersphere.kernels.views import Numbers, fused_views
 
-    batch, (channels, height, width) = len(sample), pixels.shape[1:]
-    views: list[Tensor] = []
+    (channels, height, width), views = pixels.shape[1:], list[Tensor]()
     for how, equal in groupby(hows):
         count, size = len(list(equal)), recipe.size_of(how)
-        shape = (count * batch, channels, size, size)
-        out = torch.empty(shape, dtype=dtype, device=pixels.device, memory_format=torch.channels_last)
+        plain, bare, kind = (*early_changes(how, recipe), torch.float32) if how.operations else (how, recipe, dtype)
+        shape = (count * len(sample), channels, size, size)
+        out = torch.empty(shape, dtype=kind, device=pixels.device, memory_format=torch.channels_last)
         fused_views(
             pixels,
             sample,
-            Numbers(**numbers_of(how, height, width)),
+            Numbers(**numbers_of(plain, height, width)),
             out,
             first=len(views),
             kernel=recipe.blur_kernel if how.blur else 0,
-            mean=recipe.mean,
-            std=recipe.std,
+            mean=bare.mean,
+            std=bare.std,
             **key._asdict(),
         )
+        if how.operations:
+            draws = [draw_late(how, sample, view=len(views) + n, **key._asdict()) for n in range(count)]
+            late = Late(*(torch.cat(parts) for parts in zip(*draws, strict=True)))
+            out = late_changes(out, late, how, recipe).to(dtype, memory_format=torch.channels_last)
         views += out.chunk(count)
     return tuple(views)
 

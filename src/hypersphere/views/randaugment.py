@@ -5,7 +5,7 @@ Each operation is torchvision's or PIL's on one image; the tests compare them. D
 are bilinear, there bilinear or bicubic at random; and images are not rounded to bytes after each operation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from hypersphere.views import ops
 
 NUMBERS = 5  # drawn for an operation: which, whether, two for its level, its sign
 DEVIATION = 0.05  # of the level, around 1
+SMALL = 3 * 64 * 64  # numbers in an image
 
 
 def _bytes(images: Tensor) -> Tensor:
@@ -23,6 +24,11 @@ def _bytes(images: Tensor) -> Tensor:
 
 def _each(values: Tensor) -> Tensor:
     return values[:, None, None, None]
+
+
+def _written(values: Sequence[float], like: Tensor) -> Tensor:
+    """By the device: `new_tensor` would wait for all that it has to do."""
+    return torch.stack([like.new_full((), value) for value in values])
 
 
 def autocontrast(images: Tensor) -> Tensor:
@@ -58,8 +64,8 @@ def solarize_add(images: Tensor, add: Tensor) -> Tensor:
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     """Blended with its smoothed self, but for the border."""
-    kernel = images.new_tensor([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
-    channels = images.shape[1]
+    channels, kernel = images.shape[1], images.new_full((3, 3), 1 / 13)
+    kernel[1, 1] = 5 / 13
     smooth = images.clone()
     smooth[:, :, 1:-1, 1:-1] = F.conv2d(images, kernel.expand(channels, 1, 3, 3), groups=channels)
     return (_each(factor) * images + (1 - _each(factor)) * smooth).clamp(0, 1)
@@ -74,7 +80,7 @@ def affine(images: Tensor, matrix: Tensor, fill: Tensor) -> Tensor:
     )
     places = torch.stack([x, y, torch.ones_like(x)], dim=-1)
     source = torch.einsum("hwk,bjk->bhwj", places, matrix)
-    grid = 2 * source / source.new_tensor([width, height]) - 1
+    grid = 2 * source / _written([width, height], source) - 1
     inside = torch.ones_like(images[:, :1])
     found = F.grid_sample(torch.cat([images, inside], dim=1), grid, align_corners=False)
     pixels, share = found[:, :-1], found[:, -1:]
@@ -95,37 +101,67 @@ def rotation(degrees: Tensor, height: int, width: int) -> Tensor:
     return _matrix(degrees, a=cos, b=-sin, c=x - cos * x + sin * y, d=sin, e=cos, f=y - sin * x - cos * y)
 
 
-# images, level, level with its sign, fill → images; strengths as published
-Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-OPERATIONS: dict[str, Operation] = {
-    "autocontrast": lambda x, level, signed, fill: autocontrast(x),
-    "equalize": lambda x, level, signed, fill: equalize(x),
-    "invert": lambda x, level, signed, fill: 1 - x,
-    "rotate": lambda x, level, signed, fill: affine(x, rotation(30 * signed, *x.shape[2:]), fill),
-    "posterize": lambda x, level, signed, fill: posterize(x, (4 * level).floor()),
-    "solarize": lambda x, level, signed, fill: ops.solarize(x, level >= 0, _each((256 * level).floor() / 255)),
-    "solarize_add": lambda x, level, signed, fill: solarize_add(x, (110 * level).floor()),
-    "colour": lambda x, level, signed, fill: ops.saturation(x, 0.1 + 1.8 * level),
-    "contrast": lambda x, level, signed, fill: ops.contrast(x, 0.1 + 1.8 * level),
-    "brightness": lambda x, level, signed, fill: ops.brightness(x, 0.1 + 1.8 * level),
-    "sharpness": lambda x, level, signed, fill: sharpness(x, 0.1 + 1.8 * level),
-    "shear_x": lambda x, level, signed, fill: affine(x, _matrix(level, b=0.3 * signed), fill),
-    "shear_y": lambda x, level, signed, fill: affine(x, _matrix(level, d=0.3 * signed), fill),
-    "translate_x": lambda x, level, signed, fill: affine(x, _matrix(level, c=0.45 * signed * x.shape[3]), fill),
-    "translate_y": lambda x, level, signed, fill: affine(x, _matrix(level, f=0.45 * signed * x.shape[2]), fill),
+# level with its sign, height, width → where pixels come from; strengths as published
+MATRICES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
+    "rotate": lambda signed, height, width: rotation(30 * signed, height, width),
+    "shear_x": lambda signed, height, width: _matrix(signed, b=0.3 * signed),
+    "shear_y": lambda signed, height, width: _matrix(signed, d=0.3 * signed),
+    "translate_x": lambda signed, height, width: _matrix(signed, c=0.45 * signed * width),
+    "translate_y": lambda signed, height, width: _matrix(signed, f=0.45 * signed * height),
 }
+# images, level → images
+CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "autocontrast": lambda x, level: autocontrast(x),
+    "equalize": lambda x, level: equalize(x),
+    "invert": lambda x, level: 1 - x,
+    "posterize": lambda x, level: posterize(x, (4 * level).floor()),
+    "solarize": lambda x, level: ops.solarize(x, level >= 0, _each((256 * level).floor() / 255)),
+    "solarize_add": lambda x, level: solarize_add(x, (110 * level).floor()),
+    "colour": lambda x, level: ops.saturation(x, 0.1 + 1.8 * level),
+    "contrast": lambda x, level: ops.contrast(x, 0.1 + 1.8 * level),
+    "brightness": lambda x, level: ops.brightness(x, 0.1 + 1.8 * level),
+    "sharpness": lambda x, level: sharpness(x, 0.1 + 1.8 * level),
+}
+NAMES = ("autocontrast", "equalize", "invert", "rotate", "posterize", "solarize", "solarize_add", "colour", "contrast",
+         "brightness", "sharpness", "shear_x", "shear_y", "translate_x", "translate_y")  # fmt: skip
+
+
+def operation(name: str, images: Tensor, level: Tensor, signed: Tensor, fill: Tensor) -> Tensor:
+    if name in CHANGES:
+        return CHANGES[name](images, level)
+    return affine(images, MATRICES[name](signed, *images.shape[2:]), fill)
 
 
 def randaugment(images: Tensor, u: Tensor, mean: tuple[float, ...]) -> Tensor:
     """One operation after the other, by B × operations × NUMBERS uniform numbers; `mean` fills what is uncovered."""
-    which = torch.where(u[:, :, 1] < 0.5, (u[:, :, 0] * len(OPERATIONS)).long(), -1)
+    which = torch.where(u[:, :, 1] < 0.5, (u[:, :, 0] * len(NAMES)).long(), -1)
     normal = (-2 * torch.log1p(-u[:, :, 2])).sqrt() * torch.cos(2 * torch.pi * u[:, :, 3])
     level = (1 + DEVIATION * normal).clamp(0, 1)
     signed = torch.where(u[:, :, 4] < 0.5, -level, level)
-    images, fill = images.clone(), images.new_tensor(mean)
-    for turn, of_turn in enumerate(which.T.cpu()):  # waiting for the device once
-        for number, operation in enumerate(OPERATIONS.values()):
-            chosen = torch.nonzero(of_turn == number)[:, 0].to(images.device)
-            if len(chosen):
-                images[chosen] = operation(images[chosen], level[chosen, turn], signed[chosen, turn], fill)
+    change = selected if images.is_cuda and images[0].numel() <= SMALL else chosen
+    for turn in range(u.shape[1]):
+        images = change(images, which[:, turn], level[:, turn], signed[:, turn], _written(mean, images))
     return images
+
+
+def chosen(images: Tensor, which: Tensor, level: Tensor, signed: Tensor, fill: Tensor) -> Tensor:
+    """Each operation of the images that it was drawn for."""
+    changed, which = images.clone(), which.cpu()
+    for number, name in enumerate(NAMES):
+        of = torch.nonzero(which == number)[:, 0].to(images.device)
+        if len(of):
+            changed[of] = operation(name, images[of], level[of], signed[of], fill)
+    return changed
+
+
+def selected(images: Tensor, which: Tensor, level: Tensor, signed: Tensor, fill: Tensor) -> Tensor:
+    """The same from every operation of all images, without waiting for the device: of small images, faster."""
+    changed, moved, matrix = images, which < -1, _matrix(level)
+    for number, name in enumerate(NAMES):
+        drawn = which == number
+        if name in CHANGES:
+            changed = torch.where(_each(drawn), CHANGES[name](images, level), changed)
+        else:
+            moved = moved | drawn
+            matrix = torch.where(drawn[:, None, None], MATRICES[name](signed, *images.shape[2:]), matrix)
+    return torch.where(_each(moved), affine(images, matrix, fill), changed)

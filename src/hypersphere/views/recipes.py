@@ -59,6 +59,14 @@ class Recipe:
         return max(3, self.size // 20 * 2 + 1)
 
 
+class Late(NamedTuple):
+    """What was drawn for each of B images for after crop, jitter and blur."""
+
+    grey: Tensor
+    solarize: Tensor
+    operations: Tensor  # B × operations × NUMBERS
+
+
 class Draw(NamedTuple):
     """What was drawn for each of B images."""
 
@@ -70,10 +78,8 @@ class Draw(NamedTuple):
     jitter: Tensor
     factors: Tensor  # B × 4: brightness, contrast, saturation, hue
     order: Tensor  # B × 4
-    grey: Tensor
     sigma: Tensor  # 0: no blur
-    solarize: Tensor
-    operations: Tensor  # B × operations × NUMBERS
+    late: Late
 
 
 def draw(
@@ -92,19 +98,30 @@ def draw(
     strengths = (how.brightness, how.contrast, how.saturation)
     factors = [1 + s * (2 * r - 1) for s, r in zip(strengths, rest[2:5], strict=True)] + [how.hue * (2 * rest[5] - 1)]
     low, high = how.sigma
-    count = how.operations * NUMBERS
-    further = uniforms(count, sample, seed=seed, epoch=epoch, view=view, stream=OPERATIONS) if count else u[:, :0]
     return Draw(
         *box_of(box, how, *shape),
         flip=rest[0] < how.flip,
         jitter=rest[1] < how.jitter,
         factors=torch.stack(factors, dim=1),
         order=_ORDERS.to(u.device)[(rest[6] * len(_ORDERS)).long()],
-        grey=rest[7] < how.grey,
         sigma=torch.where(rest[8] < how.blur, low + (high - low) * rest[9], 0),
-        solarize=rest[10] < how.solarize,
-        operations=further.unflatten(1, (how.operations, NUMBERS)),
+        late=_late(u, how, sample, seed, epoch, view),
     )
+
+
+def draw_late(
+    how: Augmentation, sample: Tensor, *, seed: int, epoch: int | Tensor, view: int, stream: int = VIEWS
+) -> Late:
+    """Of `draw`, this part alone."""
+    u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
+    return _late(u, how, sample, seed, epoch, view)
+
+
+def _late(u: Tensor, how: Augmentation, sample: Tensor, seed: int, epoch: int | Tensor, view: int) -> Late:
+    count = how.operations * NUMBERS
+    further = uniforms(count, sample, seed=seed, epoch=epoch, view=view, stream=OPERATIONS) if count else u[:, :0]
+    grey, solarize = u[:, BOX_DRAWS + 7] < how.grey, u[:, BOX_DRAWS + 10] < how.solarize
+    return Late(grey, solarize, further.unflatten(1, (how.operations, NUMBERS)))
 
 
 def box_of(u: Tensor, how: Augmentation, height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -140,14 +157,26 @@ def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
     if how.jitter:
         x = ops.jitter(x, d.factors, d.order, d.jitter)
     if how.grey and not how.operations:
-        x = ops.greyscale(x, d.grey)
+        x = ops.greyscale(x, d.late.grey)
     if how.blur:
         x = ops.blur(x, d.sigma, recipe.blur_kernel)
+    return late_changes(x, d.late, how, recipe)
+
+
+def late_changes(x: Tensor, d: Late, how: Augmentation, recipe: Recipe) -> Tensor:
+    """What follows blur."""
     if how.operations:  # of colours: grey comes after them
         x = ops.greyscale(randaugment(x, d.operations, recipe.mean), d.grey)
     if how.solarize:
         x = ops.solarize(x, d.solarize)
     return ops.normalize(x, recipe.mean, recipe.std)
+
+
+def early_changes(how: Augmentation, recipe: Recipe) -> tuple[Augmentation, Recipe]:
+    """The augmentation and the recipe of what comes before `late_changes` where there is RandAugment."""
+    channels = len(recipe.mean)
+    plain = replace(recipe, mean=(0.0,) * channels, std=(1.0,) * channels)
+    return replace(how, grey=0.0, solarize=0.0, operations=0), plain
 
 
 def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
