@@ -207,6 +207,11 @@ def test_patches_are_the_cells_of_a_grid_row_by_row():
             for column in range(3):
                 cell = view[image, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
                 assert torch.equal(found[9 * image + 3 * row + column], cell)
+    view = torch.randn(2, 3, 8, 8)
+    last = patches_of(view.to(memory_format=torch.channels_last), 2)
+    assert torch.equal(last, patches_of(view, 2))
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert patches_of(view, 2).is_contiguous()
 
 
 def test_parts_are_shuffled_image_by_image():

@@ -12,10 +12,12 @@ from hypersphere.nn import mlp
 
 
 def patches_of(view: Tensor, side: int) -> Tensor:
-    """side² squares of each image, row by row, as B · side² images; what does not fill them is left out."""
-    size = min(view.shape[2:]) // side
+    """side² squares of each image, row by row, as B · side² images; what does not fill them is left out. Kernels want
+    channels last where the view has them so."""
+    size, last = min(view.shape[2:]) // side, view.is_contiguous(memory_format=torch.channels_last)
     grid = view[:, :, : size * side, : size * side].unflatten(3, (side, size)).unflatten(2, (side, size))
-    return grid.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)
+    patches = grid.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)
+    return patches.contiguous(memory_format=torch.channels_last) if last else patches
 
 
 def shuffled(parts: Tensor, order: Tensor) -> Tensor:
