@@ -10,10 +10,10 @@ from hypersphere.bench import agreement, energy, files, parts, step
 from hypersphere.bench.timing import milliseconds
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import decode, stream
+from hypersphere.data import decode, load_data, stream
 from hypersphere.errors import UserError
 from hypersphere.machine import execution_of
-from hypersphere.methods import BYOL, Batch
+from hypersphere.methods import BYOL, METHODS, Batch
 from hypersphere.optim import LARS
 from hypersphere.pretraining import start
 from hypersphere.sets import recipe_for
@@ -36,6 +36,16 @@ def test_operations_are_those_of_the_matrix_products():
     first, projector, predictor = 12 * 6, 6 * 16 + 16 * 5, 5 * 16 + 16 * 5
     products = (2 * first + 3 * projector + 3 * predictor) + (first + projector)
     assert step.operations(trainer, batch) == 2 * 2 * 24 * products
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_update_of_every_method_is_timed(name, monkeypatch):
+    monkeypatch.setattr(step, "matmul_rate", lambda device, precision: 0.1)
+    config = recipe(name, "digits", batch=16, hidden=16, projection=8, prototypes=16, queue=32, device="cpu")
+    found = step.time_step(config, execution_of(config), load_data("digits")[0], updates=1)
+    assert found["images_per_second"] > 0
+    assert found["tflop_per_step"] > 0
+    assert found["share_of_matmul"] == found["tflops"] / 0.1
 
 
 def test_the_obvious_energy_is_ours():

@@ -103,7 +103,8 @@ def _stages(trainer: Trainer, batch: Callable[[], Batch]) -> Figures:
 def operations(trainer: Trainer, batch: Batch) -> float:
     """Of the networks' matrix products and convolutions, by torch's own count of the reference on a few images."""
     few = 8
-    some = Batch(tuple(view[:few] for view in batch.views), batch.sample[:few], batch.label)
+    label = None if batch.label is None else batch.label[:few]
+    some = Batch(tuple(view[:few] for view in batch.views), batch.sample[:few], label)
     counter = FlopCounterMode(display=False)
     with references_alone(), trainer.autocast, counter:
         trainer.method(some).loss.backward()
