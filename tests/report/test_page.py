@@ -244,6 +244,14 @@ def test_features_that_are_no_numbers_are_told(copy, monkeypatch):
     assert portray(copy, "cpu", None).missing[0].endswith("features are not finite")
 
 
+def test_collapse_is_told(copy):
+    assert not any("collapsed" in reason for reason in portray(copy, "cpu", None).missing)
+    with open(copy / "metrics.jsonl", "a", encoding="utf-8") as metrics:
+        metrics.write('{"step": 99, "epoch": 9, "spread": 0.001, "effective_rank": 1.2, "alignment": 0.1}\n')
+    told = "its features have collapsed by epoch 9: spread 0.001 (1 is even, 0 one point), effective rank 1.2"
+    assert told in portray(copy, "cpu", None).missing
+
+
 @pytest.fixture(scope="module")
 def browser():
     webdriver = pytest.importorskip("selenium.webdriver")

@@ -21,8 +21,12 @@ def spread(x: Tensor) -> Tensor:
     return unit(x).std(dim=0).mean() * math.sqrt(x.shape[1])
 
 
-def _collapsed(seen: Mapping[str, float]) -> bool:
+def is_collapsed(seen: Mapping[str, float]) -> bool:
     return seen["spread"] < VARIES or seen["effective_rank"] < RANK
+
+
+def in_words(seen: Mapping[str, float]) -> str:
+    return f"spread {seen['spread']:.2g} (1 is even, 0 one point), effective rank {seen['effective_rank']:.1f}"
 
 
 def _rank(x: Tensor) -> Tensor:
@@ -59,18 +63,17 @@ class CollapseAlarm:
         """`seen`: what the monitors of a run that goes on saw before."""
         self.first, self.stop, self.told = math.ceil(epochs / 10), stop, False
         last = [line for line in seen if "spread" in line and line["epoch"] > self.first][-1:]
-        self.before = any(_collapsed(line) for line in last)
+        self.before = any(is_collapsed(line) for line in last)
 
     def __call__(self, epoch: int, seen: Mapping[str, float]) -> None:
         if epoch <= self.first or "spread" not in seen:
             return
-        collapsed = _collapsed(seen)
+        collapsed = is_collapsed(seen)
         alarm, self.before, self.told = collapsed and self.before, collapsed, self.told and collapsed
         if not alarm or self.told:
             return
         self.told = True
-        numbers = f"spread {seen['spread']:.2g} (1 is even, 0 one point), effective rank {seen['effective_rank']:.1f}"
-        message = f"the features have collapsed by epoch {epoch}: {numbers}. What usually helps: {HELPS}"
+        message = f"the features have collapsed by epoch {epoch}: {in_words(seen)}. What usually helps: {HELPS}"
         if self.stop:
             raise Collapsed(message)
         tell(message.replace("`", ""))

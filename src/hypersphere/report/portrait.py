@@ -15,6 +15,7 @@ from torch import Tensor
 from hypersphere.build import plan_of
 from hypersphere.config import Config
 from hypersphere.data import Images
+from hypersphere.diagnostics.collapse import in_words, is_collapsed
 from hypersphere.errors import UserError
 from hypersphere.run import learnt_files, load_config, load_run
 from hypersphere.sets import images_of
@@ -51,7 +52,7 @@ class Portrait:
     evaluation: dict[str, Any]
     epoch_steps: int | None  # updates that make an epoch
     seen: Seen | None
-    missing: tuple[str, ...] = ()  # in words
+    missing: tuple[str, ...] = ()  # and what else has to be known of it, in words
     label: str = ""  # tells it from the others of a page
 
     @property
@@ -99,6 +100,9 @@ def portray(path: Path, device: str, root: Path | None) -> Portrait:
 
 
 def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
+    watched = [line for line in run.metrics if "spread" in line]
+    if watched and is_collapsed(watched[-1]):
+        yield f"its features have collapsed by epoch {watched[-1]['epoch']}: {in_words(watched[-1])}"
     if run.seen is None:
         yield f"no densities, neighbours and map: {why_unseen}"
     elif run.seen.step < run.step:
