@@ -94,7 +94,8 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(tmp_path, monkeypatch):
     assert not processes.Processes(2, "auto").shared
 
 
-def test_runs_that_share_a_device_know_it(tmp_path):
+def test_runs_that_share_a_device_know_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("HYPERSPHERE_SHARED", raising=False)
     see = "(folder / 'told').write_text(os.environ.get('HYPERSPHERE_SHARED', 'no'))"
     for workers, told in ((1, "no"), (2, "yes")):
         assert fan_out([work(tmp_path, f"of-{workers}", see)], tmp_path / "logs", FanOut(workers=workers), "cpu") == {}

@@ -21,7 +21,7 @@ from hypersphere.fanout import FanOut
 from hypersphere.jobs import Job, run_job, run_jobs
 from hypersphere.machine import provenance
 from hypersphere.methods import METHODS
-from hypersphere.paper import claims, cost
+from hypersphere.paper import claims, cost, verdict
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
@@ -243,8 +243,8 @@ def test_two_neurons_of_the_output_are_regularized_only_where_the_figure_says_so
         if config.energy:
             method = build_method(config.replace(hidden=8, projection=4), channels=3)
             layers = {name for name, _ in EnergyRegularizer(method, where=config.energy_layers)._layers}
-            assert ("encoder.fc" in layers) == ("output too" in title)
-            assert layers >= {"encoder.features.0", "encoder.head.3", "projector.0", "predictor.0"}
+            assert ("encoder.fc" in layers) == ("projector.0" in layers) == ("output too" in title)
+            assert layers >= {"encoder.features.0", "encoder.head.3", "projector.2", "predictor.0", "predictor.2"}
 
 
 def test_an_estimate_is_the_t_interval():
@@ -271,27 +271,78 @@ def test_the_verdict_follows_the_rule(ours, word):
     assert claim.published == pytest.approx(0.74)
     base = [result(BYOL, seed, 90.0) for seed in range(3)]
     evidence = Evidence(base + [result(UNI, seed, value) for seed, value in enumerate(ours)])
-    assert claims.judge(claim, evidence).word == word
+    assert verdict.judge(claim, evidence).word == word
 
 
 def test_pairs_are_of_the_same_seed():
-    claim = claims.Claim("", "top-1", UNI, BYOL, None)
+    claim = verdict.Claim("", "top-1", UNI, BYOL, None)
     results = [result(BYOL, s, v) for s, v in ((0, 80.0), (1, 90.0))] + [
         result(UNI, s, v) for s, v in ((1, 91.0), (2, 99.0))
     ]
-    assert claims.judge(claim, Evidence(results)).effect == (pytest.approx(1.0), None, 1)
-    downwards = claims.Claim("", "uniformity", UNI, BYOL, None, direction=-1)
+    assert verdict.judge(claim, Evidence(results)).effect == (pytest.approx(1.0), None, 1)
+    downwards = verdict.Claim("", "uniformity", UNI, BYOL, None, direction=-1)
     results = [result(BYOL, s, 80.0 + s) for s in range(3)] + [result(UNI, s, 90.0 + 1.1 * s) for s in range(3)]
-    assert claims.judge(downwards, Evidence(results)).word == "reproduced"
+    assert verdict.judge(downwards, Evidence(results)).word == "reproduced"
 
 
 def test_a_claim_that_something_hardly_matters_has_slack():
-    claim = claims.Claim("", "top-1", UNI, BYOL, None, slack=0.5)
+    claim = verdict.Claim("", "top-1", UNI, BYOL, None, slack=0.5)
     base = [result(BYOL, seed, 90.0) for seed in range(3)]
-    for behind, word in ((0.3, "reproduced"), (0.7, "undecided")):
-        ours = [result(UNI, seed, 90.0 - behind + 0.01 * seed) for seed in range(3)]
-        assert claims.judge(claim, Evidence(base + ours)).word == word
+    for behind, spread, word in ((0.3, 0.01, "reproduced"), (0.5, 0.1, "undecided"), (0.7, 0.01, "not reproduced")):
+        ours = [result(UNI, seed, 90.0 - behind + spread * (seed - 1)) for seed in range(3)]
+        assert verdict.judge(claim, Evidence(base + ours)).word == word
+        mirrored = [result(UNI, seed, 90.0 + behind - spread * (seed - 1)) for seed in range(3)]
+        assert verdict.judge(claim._replace(direction=-1), Evidence(base + mirrored)).word == word
     assert claim._replace(direction=-1).bound == 0.5
+
+
+def test_a_difference_may_be_compared_with_another():
+    claim = verdict.Claim("", "top-1", UNI, BYOL, None, beyond=(PREDICTOR_A2, claims.SIMCLR))
+    accuracies = {UNI: 80.0, BYOL: 90.0, PREDICTOR_A2: 85.0, claims.SIMCLR: 88.0}
+    evidence = Evidence([result(cell, 0, value) for cell, value in accuracies.items()])
+    assert verdict.judge(claim, evidence).effect.mean == pytest.approx(-7.0)
+    assert claim.test == "top-1: byol-uni − byol − (mhe-q − simclr) > 0"
+    assert verdict.judge(claim, Evidence(evidence.results[:3])).word == "not tested"
+    loses = [c for c in claims.CLAIMS if c.beyond]
+    assert [c.published for c in loses] == [pytest.approx(-3.32), pytest.approx(-0.14)]
+
+
+def test_seeds_that_diverged_are_counted():
+    lost = result(UNI, 1, 0.0, evaluation={}, diverged="the loss is nan")
+    evidence = Evidence([*(result(BYOL, seed, 90.0) for seed in range(2)), result(UNI, 0, 91.0), lost])
+    found = verdict.judge(verdict.Claim("", "top-1", UNI, BYOL, None), evidence)
+    assert (found.effect.n, found.diverged) == (1, 1)
+    assert "undecided, 1 diverged" in results_page(evidence)
+
+
+def test_claims_are_right_in_the_papers_tables():
+    """By the published numbers themselves, each effect is on the claimed side of its bound."""
+    assert all(c.direction * (c.published - c.bound) > 0 for c in claims.CLAIMS if c.published is not None)
+    assert len({c.sentence for c in claims.CLAIMS}) == len(claims.CLAIMS)
+
+
+def test_what_a_claim_compares_can_be_run():
+    there = {cell for name in (*TABLES, "claims", *FIGURES) for cell in reproduce.named(name).cells}
+    assert {cell for claim in claims.CLAIMS for cell in claim.cells} <= there
+    assert [job.cell for job in reproduce.missing(reproduce.named("claims"), Evidence([]), 1)] == ["simclr"]
+
+
+def test_what_compares_batches_or_is_of_others_is_not_tuned():
+    tuned = Protocol(tuned=True)
+    for name in ("tab:batch", "fig:batch", "tab:cifar", "methods", "tuning", "claims", "fig:uni"):
+        with pytest.raises(UserError, match=f"not all of {name} is tuned"):
+            list(reproduce.missing(reproduce.named(name), Evidence([]), 1, protocol=tuned))
+    for name in ("tab:sections", "tab:bn", "tab:mhe", "tab:weight", "fig:knn"):
+        assert all(map(tuned.changes, reproduce.named(name).cells))
+    config = tuned.config(BYOL, 0)
+    evidence = Evidence([result(BYOL, 0, 92.0, config=config, hash=config.hash)])
+    page = results_page(evidence)
+    assert "92.00" in page.split("## tab:mhe")[1].split("## tab:batch")[0]
+    assert "92.00" not in page.split("## tab:batch")[1].split("## fig:uni")[0]
+    assert evidence.whole(FIGURES["fig:batch"].cells) is None
+    short = Protocol(50, tuned=True)
+    assert short.changes(BYOL)
+    assert not short.changes(claims.SIMCLR)
 
 
 def test_time_and_history_are_metrics():
@@ -299,8 +350,12 @@ def test_time_and_history_are_metrics():
     evidence = Evidence([result(BYOL, 0, 90.0, seconds=100.0), result(UNI, 0, 90.0, seconds=103.0, history=lower)])
     assert evidence.values(UNI, "energy/layer1") == {0: 2.0}  # of the last epoch
     assert evidence.values(BYOL, "energy/layer1") == {}
-    time = claims.Claim("", "training time, %", UNI, BYOL, None)
-    assert claims.judge(time, evidence).effect.mean == pytest.approx(3.0, abs=0.1)
+    assert evidence.values(UNI, "mean energy/layer1") == {0: 5.5}
+    assert evidence.values(BYOL, "mean energy/layer1") == {}
+    time = verdict.Claim("", "training time, %", UNI, BYOL, None)
+    assert verdict.judge(time, evidence).effect.mean == pytest.approx(3.0, abs=0.1)
+    other = dataclasses.replace(evidence.results[1], about={"commit": "another"})
+    assert verdict.judge(time, Evidence([evidence.results[0], other])).word == "not tested"
 
 
 def test_times_of_a_shared_device_are_not_compared(monkeypatch):
@@ -311,6 +366,15 @@ def test_times_of_a_shared_device_are_not_compared(monkeypatch):
     assert evidence.values(BYOL, "top-1").keys() == {0, 1}
     monkeypatch.delenv("HYPERSPHERE_SHARED")
     assert "shared" not in provenance(torch.device("cpu"))
+
+
+def test_a_run_that_began_on_a_shared_device_is_known_as_such(tmp_path, monkeypatch):
+    job = Job("mini", "", PLAIN.config(0, epochs=1), ("knn",))
+    monkeypatch.setenv("HYPERSPHERE_SHARED", "yes")
+    run_job(job, tmp_path, progress=False)
+    monkeypatch.delenv("HYPERSPHERE_SHARED")
+    assert run_job(job, tmp_path, progress=False).about["shared"] == "yes"
+    assert "shared" not in run_job(job, tmp_path / "alone", progress=False).about
 
 
 def test_trials_never_see_the_test_set():

@@ -72,6 +72,7 @@ def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Res
         run = _trained(job, runs / job.name, progress, where)
     except Diverged as error:
         return Result(job.cell, job.config, job.config.hash, {}, 0.0, about, str(error).split(":")[0])
+    about |= {"shared": "yes"} if "shared" in run.written_by else {}  # it may have begun so
     found = run.evaluate(job.probes, progress=progress) if job.probes and run.labelled else {}
     history = [line for line in run.metrics if "epoch" in line]
     angles = _angles(run.encoder, run.config, where)

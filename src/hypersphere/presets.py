@@ -54,8 +54,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         **_MOCO,
         "method": "infomin",
         "temperature": 0.15,
-        "policy": "infomin",
-        "randaugment": 2,
         "energy_layers": ("projector", "jigsaw_projector"),
     },
     "barlow": {
@@ -140,7 +138,7 @@ DATA: dict[str, dict[str, Any]] = {
 ON_DIGITS: dict[str, dict[str, Any]] = {
     "simsiam": {"bottleneck": 64},
     "moco": {"queue": 512},
-    "infomin": {"queue": 512, "policy": "data", "randaugment": 0, "jigsaw": 2},
+    "infomin": {"queue": 512, "jigsaw": 2},
     "barlow": {"projection": 256},
     "swav": {"prototypes": 64, "small_crops": 0},
     "dino": {"prototypes": 256, "small_crops": 0, "tau": 0.99},
@@ -184,7 +182,7 @@ ON_IMAGENET: dict[str, dict[str, Any]] = {
         "policy": "moco",
     },
     "moco": {**_MOCO_V2, "temperature": 0.2, "policy": "moco"},
-    "infomin": _MOCO_V2,
+    "infomin": {**_MOCO_V2, "policy": "infomin", "randaugment": 2},
     "barlow": {"epochs": 1000, "batch": 2048, "hidden": 8192, "projection": 8192},
     "supervised": {"epochs": 90, "batch": 256, "lr": 0.1},
     "swav": _SWAV,

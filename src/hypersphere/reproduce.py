@@ -9,6 +9,7 @@ from hypersphere.errors import UserError, similar
 from hypersphere.files import write_atomically
 from hypersphere.jobs import Job
 from hypersphere.paper.cells import AS_WRITTEN, Protocol, Table
+from hypersphere.paper.claims import FURTHER
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
@@ -21,7 +22,8 @@ from hypersphere.results import read_results
 
 
 def named(name: str) -> Table | Figure:
-    there: dict[str, Table | Figure] = {**TABLES, COMPARISON.name: COMPARISON, TRIALS.name: TRIALS, **FIGURES}
+    own = {table.name: table for table in (FURTHER, COMPARISON, TRIALS)}
+    there: dict[str, Table | Figure] = {**TABLES, **own, **FIGURES}
     if name not in there:
         raise UserError(f"unknown table or figure {name!r}{similar(name, there)} (there are {', '.join(there)})")
     return there[name]
@@ -37,6 +39,8 @@ def missing(
             raise UserError(
                 f"{table.name} has no cell {name!r}{similar(name, names)} (its cells are {', '.join(names)})"
             )
+    if not protocol.fits(table.cells):
+        raise UserError(f"not all of {table.name} is tuned: leave `tuned` out")
     for seed in range(seeds):
         for cell in table.cells:
             chosen = not cells or cell.name in cells

@@ -60,6 +60,12 @@ class Run:
         return read_metrics(self.path / "metrics.jsonl")
 
     @property
+    def written_by(self) -> dict[str, Any]:
+        """Code, versions and device with which it began."""
+        known: dict[str, Any] = json.loads((self.path / "run.json").read_text())
+        return {name: value for name, value in known.items() if name != "config"}
+
+    @property
     def steps(self) -> int:
         """Updates that make the whole run."""
         files = learnt_files(self.config, self.path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torchvision.transforms import InterpolationMode
@@ -27,8 +27,9 @@ class Crossings(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         found = function(*args, **(kwargs or {}))
-        places = {x.device.type for x in tree_leaves((args, kwargs, found)) if isinstance(x, torch.Tensor) and x.ndim}
-        if len(places) > 1:
+        copied = function._schema.name in ("aten::_to_copy", "aten::copy_")  # of a number, too
+        tensors = [x for x in tree_leaves((args, kwargs, found)) if isinstance(x, torch.Tensor)]
+        if len({x.device.type for x in tensors if x.ndim or copied}) > 1:
             self.names.add(function._schema.name.removeprefix("aten::"))
         return found
 
@@ -171,9 +172,9 @@ def test_on_a_gpu_nothing_waits():
         images, u = torch.empty(8, 3, 32, 32, device="cuda"), torch.empty(8, 2, NUMBERS, device="cuda")
         assert randaugment(images, u, FILL).device.type == "cuda"
         assert seen.names == set()
-        images.new_tensor(FILL)
-        assert seen.names  # they would be noticed
-        with pytest.raises(DynamicOutputShapeException):
+        images.new_tensor(0.5)
+        assert seen.names  # it would be noticed
+        with pytest.raises(DataDependentOutputException):
             randaugment(torch.empty(8, 3, 65, 65, device="cuda"), u, FILL)
 
 

@@ -25,6 +25,18 @@ def is_collapsed(seen: Mapping[str, float]) -> bool:
     return seen["spread"] < VARIES or seen["effective_rank"] < RANK
 
 
+def watched(seen: Sequence[Mapping[str, float]], epochs: int) -> list[Mapping[str, float]]:
+    """What the monitor saw after the first tenth of a run: encoders begin nearly collapsed."""
+    names = {"epoch", "spread", "effective_rank"}
+    return [line for line in seen if line.keys() >= names and line["epoch"] > math.ceil(epochs / 10)]
+
+
+def stays_collapsed(seen: Sequence[Mapping[str, float]], epochs: int) -> bool:
+    """Twice in a row, at last."""
+    last = watched(seen, epochs)[-2:]
+    return len(last) == 2 and all(map(is_collapsed, last))
+
+
 def in_words(seen: Mapping[str, float]) -> str:
     return f"spread {seen['spread']:.2g} (1 is even, 0 one point), effective rank {seen['effective_rank']:.1f}"
 
@@ -54,23 +66,18 @@ class SpreadMonitor:
 
 
 class CollapseAlarm:
-    """Told what the monitors saw: warns once, or stops the run, when features are collapsed twice in a row.
-
-    Encoders begin nearly collapsed, so the first tenth of a run is not looked at.
-    """
+    """Told what the monitors saw: warns once, or stops the run, when features are collapsed twice in a row."""
 
     def __init__(self, epochs: int, stop: bool, seen: Sequence[Mapping[str, float]] = ()) -> None:
         """`seen`: what the monitors of a run that goes on saw before."""
-        self.first, self.stop, self.told = math.ceil(epochs / 10), stop, False
-        last = [line for line in seen if "spread" in line and line["epoch"] > self.first][-1:]
-        self.before = any(is_collapsed(line) for line in last)
+        self.epochs, self.stop, self.told, self.last = epochs, stop, False, watched(seen, epochs)[-1:]
 
     def __call__(self, epoch: int, seen: Mapping[str, float]) -> None:
-        if epoch <= self.first or "spread" not in seen:
+        now = watched([{**seen, "epoch": epoch}], self.epochs)
+        if not now:
             return
-        collapsed = is_collapsed(seen)
-        alarm, self.before, self.told = collapsed and self.before, collapsed, self.told and collapsed
-        if not alarm or self.told:
+        two, self.last, self.told = [*self.last, *now], now, self.told and is_collapsed(seen)
+        if self.told or not stays_collapsed(two, self.epochs):
             return
         self.told = True
         message = f"the features have collapsed by epoch {epoch}: {in_words(seen)}. What usually helps: {HELPS}"

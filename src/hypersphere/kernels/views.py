@@ -130,7 +130,7 @@ def views_kernel(
 
 @triton.jit
 def _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH):
-    """`views.recipes._box`: from the last try to the first, so that the first which fits remains."""
+    """`views.recipes.box_of`: from the last try to the first, so that the first which fits remains."""
     height, width = 0.0, 0.0
     for n in range(5):
         first_area, first_ratio, second_area, second_ratio = uniforms(key, counter, 4 - n)

@@ -27,13 +27,14 @@ def _circle(name: str, method: str = "byol", **options: Any) -> Cell:
     return Cell(f"circle-{name}", method, options={**shape, **options})
 
 
-# Two neurons have least energy when they are opposite: then the output (z, −z) has two directions only. So MHE is shown
-# of all layers but the output, and of all.
-HIDDEN = ("encoder.features", "encoder.head", "projector", "predictor")
+# Two neurons have least energy when they are opposite: then the output (z, −z) has two directions only. And the 4096
+# neurons of the projector's first layer are crowded on a circle, too: their energy outweighs all else. So MHE is shown
+# of all layers but these two, and of all.
+HIDDEN = ("encoder.features", "encoder.head", "projector.[1-9]*", "predictor")
 RANDOM = Cell("circle-random", "byol", options=_circle("random").options, trained=False)
 _PLAIN, _REGULARIZED = _circle("byol"), _circle("mhe-hidden", "byol-mhe", **mhe(HIDDEN))
 _WITH_OUTPUT = _circle("mhe", "byol-mhe", **mhe(ALL))
-_TWO_NEURONS = "MHE of all layers but the output, or of its two neurons, too"
+_TWO_NEURONS = "MHE of all layers but those before and after the two outputs, or of these, too"
 _SAID = "of CIFAR-10 where the paper shows STL-10"
 
 FIGURES: dict[str, Figure] = {

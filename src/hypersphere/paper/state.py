@@ -61,12 +61,13 @@ class Evidence:
         return [r for r in self.results if r.cell == cell.name and r.hash not in _hashes(cell, r)]
 
     def protocols(self, cells: Sequence[Cell]) -> list[Protocol]:
-        """That of the paper, and all others that any of the cells has a result of."""
+        """That of the paper, and all others that any of the cells has a result of and that all can be compared by."""
         lengths = sorted({result.config.epochs for result in self.results}, reverse=True)
         others = [Protocol(epochs, tuned) for tuned in (False, True)[: 1 + bool(TUNED)] for epochs in (None, *lengths)]
-        published = {cell.config(0).epochs for cell in cells if cell.obstacle is None}
-        found = [p for p in others if any(self.of(cell, p) and p.changes(cell) for cell in cells)]
-        return [AS_WRITTEN, *(protocol for protocol in found if protocol.epochs not in published)]
+        there = [cell for cell in cells if cell.obstacle is None]
+        published = {cell.config(0).epochs for cell in there}
+        found = [p for p in others if any(self.of(cell, p) and p.changes(cell) for cell in there)]
+        return [AS_WRITTEN, *(p for p in found if p.fits(there) and p.epochs not in published)]
 
     def whole(self, cells: Sequence[Cell]) -> Protocol | None:
         """The first protocol, that of the paper before others, by which all of the cells have run."""
@@ -74,13 +75,17 @@ class Evidence:
 
 
 def measured(run: Result, metric: str) -> float | None:
-    """A number of the evaluation, or, by its name there, of the last epoch's history; None of a run without it."""
+    """A number of the evaluation, or, by its name there, of the history, at its end or the mean; None of a run without
+    it."""
     if metric == "training time, %":  # of a device of its own
         comparable = run.seconds > 0 and "shared" not in run.about
         return 100 * math.log(run.seconds) if comparable else None  # differences are percent of time
     if metric in METRICS:
         probe, number = METRICS[metric]
         return run.evaluation.get(probe, {}).get(number)
+    if metric.startswith("mean "):
+        values = [line[name] for line in run.history if (name := metric.removeprefix("mean ")) in line]
+        return sum(values) / len(values) if values else None
     return run.history[-1].get(metric) if run.history else None
 
 

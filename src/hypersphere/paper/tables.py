@@ -143,6 +143,7 @@ TABLES: dict[str, Table] = {
             "CIFAR-10, ResNet-18, 300 epochs: BatchNorm and MHE of all networks",
             ("BN", "MHE"),
             (
+                # nothing in BatchNorm's place: torchvision's convolutions stay without biases
                 Row(("–", "–"), Cell("no-bn", "byol", options={"norm": "none"}), {"top-1": 28.76}),
                 Row(("✓", "–"), BYOL, {"top-1": 90.74}),
                 Row(

@@ -3,27 +3,29 @@
 from collections.abc import Iterable, Sequence
 
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, Cell, Protocol, Row, Table
-from hypersphere.paper.claims import CLAIMS, Claim, judge
+from hypersphere.paper.claims import CLAIMS, FURTHER
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
+from hypersphere.paper.verdict import Claim, judge
 from hypersphere.results import Result
 
 HEAD = """# Results
 
-Written by `hypersphere reproduce` from the files in `results/`; do not edit. Ours are means over n seeds, ± the
-half-width of the 95 % t-interval, of the last epoch on the test set. *As written* has the paper's hyperparameters as
-its text has them; *tuned* has some that were chosen on validation images, the same for every variant. Fewer epochs than
-the paper's are a protocol of their own. Empty: not run yet.
+Written by `hypersphere reproduce` from the files in `results/`; do not edit. Ours are means over n seeds, ± the half-
+width of the 95 % t-interval, of the last epoch on the test set. *As written* has the paper's hyperparameters as its
+text has them; *tuned* has some that were chosen for BYOL on validation images, and are used for every variant. Fewer
+epochs than the paper's are a protocol of their own. Empty: not run yet.
 """
 RULE = """## Claims
 
 The rule was fixed before the runs: differences of runs with the same seed, the 95 % t-interval of their mean.
-*Reproduced* if it excludes 0 in the claimed direction, *not reproduced* if it excludes the published effect,
-*undecided* otherwise. Where something is said to matter little, the bound is half a point, or 5 % of the time, that of
-runs which had the device to themselves.
+*Reproduced* if it excludes 0 in the claimed direction, *not reproduced* if it excludes the published effect (or, where
+the paper has no number, if it lies on the other side), *undecided* otherwise. Where something is said to matter little,
+the bound is half a point, or 5 % of the time. Times are of runs with the same version, which had the same device to
+themselves. What is claimed of the circle was written down after the first seed had run.
 """
 STALE = """## Stale
 
@@ -40,9 +42,11 @@ def results_page(
     parts = [HEAD, *(_table(table, evidence) for table in tables)]
     parts += [_figure(figure, (figures or {}).get(name), evidence) for name, figure in FIGURES.items()]
     parts += [RULE]
-    parts += [_claims(evidence, protocol) for protocol in evidence.protocols([c for t in tables for c in t.cells])]
-    parts += [_own("Every method", COMPARISON, evidence), _own("Tuning", TRIALS, evidence)]
-    parts += _stale(evidence, dict.fromkeys(cell for table in (*tables, COMPARISON, TRIALS) for cell in table.cells))
+    protocols = dict.fromkeys(protocol for table in tables for protocol in evidence.protocols(table.cells))
+    parts += [_claims(evidence, protocol) for protocol in protocols]
+    own = {"What claims compare with": FURTHER, "Every method": COMPARISON, "Tuning": TRIALS}
+    parts += [_own(title, table, evidence) for title, table in own.items()]
+    parts += _stale(evidence, dict.fromkeys(cell for table in (*tables, *own.values()) for cell in table.cells))
     return "\n".join(parts)
 
 
@@ -84,23 +88,24 @@ def shown(row: Row, metric: str, evidence: Evidence, protocol: Protocol) -> str:
 def _claims(evidence: Evidence, protocol: Protocol) -> str:
     header = ("claim", "test", "published effect", "our effect", "verdict")
     lines = [f"### {str(protocol).capitalize()}", "", _line(header), _line("---" for _ in header)]
-    told = [claim for claim in CLAIMS if protocol == AS_WRITTEN or protocol.changes(claim.more)]
+    told = [claim for claim in CLAIMS if protocol == AS_WRITTEN or _has_run(claim, evidence, protocol)]
     lines += [_line(_claim(claim, evidence, protocol)) for claim in told]
     return "\n".join([*lines, ""])
 
 
+def _has_run(claim: Claim, evidence: Evidence, protocol: Protocol) -> bool:
+    """Some of it, by a protocol that changes it."""
+    return all(map(protocol.changes, claim.cells)) and any(evidence.of(cell, protocol) for cell in claim.cells)
+
+
 def _claim(claim: Claim, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
     verdict = judge(claim, evidence, protocol)
-    sign = f"{'>' if claim.direction > 0 else '<'} {claim.bound:g}"
+    effect = verdict.effect
     yield claim.sentence
-    yield f"{claim.metric}: {claim.more.name} − {claim.less.name} {sign}"
+    yield claim.test
     yield "" if claim.published is None else f"{claim.published:+.2f}"
-    yield (
-        ""
-        if verdict.effect is None
-        else f"{verdict.effect.mean:+.2f}" + str(verdict.effect).removeprefix(f"{verdict.effect.mean:.2f}")
-    )
-    yield verdict.word
+    yield "" if effect is None else f"{effect.mean:+.2f}" + str(effect).removeprefix(f"{effect.mean:.2f}")
+    yield verdict.word + (f", {verdict.diverged} diverged" if verdict.diverged else "")
 
 
 def _own(title: str, table: Table, evidence: Evidence) -> str:

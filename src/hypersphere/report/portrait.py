@@ -15,7 +15,7 @@ from torch import Tensor
 from hypersphere.build import plan_of
 from hypersphere.config import Config
 from hypersphere.data import Images
-from hypersphere.diagnostics.collapse import in_words, is_collapsed
+from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.run import learnt_files, load_config, load_run
 from hypersphere.sets import images_of
@@ -100,9 +100,9 @@ def portray(path: Path, device: str, root: Path | None) -> Portrait:
 
 
 def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
-    watched = [line for line in run.metrics if "spread" in line]
-    if watched and is_collapsed(watched[-1]):
-        yield f"its features have collapsed by epoch {watched[-1]['epoch']}: {in_words(watched[-1])}"
+    if stays_collapsed(run.metrics, run.config.epochs):
+        last = watched(run.metrics, run.config.epochs)[-1]
+        yield f"its features have collapsed by epoch {last['epoch']}: {in_words(last)}"
     if run.seen is None:
         yield f"no densities, neighbours and map: {why_unseen}"
     elif run.seen.step < run.step:

@@ -65,7 +65,7 @@ def missing(runs: Sequence[Portrait]) -> Markup:
     told = [element("li", element("strong", run.label), f": {reason}") for run in runs for reason in run.missing]
     if not told:
         return Markup()
-    return element("div", element("p", "To be known:"), element("ul", *told), class_="absent")
+    return element("div", element("p", "Worth knowing:"), element("ul", *told), class_="absent")
 
 
 def configs(runs: Sequence[Portrait]) -> Sequence[Markup]:

@@ -8,6 +8,7 @@ from hypersphere.config import Config
 from hypersphere.machine import execution_of
 from hypersphere.paper import cost
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
+from hypersphere.paper.claims import FURTHER
 from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
@@ -21,12 +22,16 @@ def _rate(device: str) -> float:
 
 
 def list_tables(
-    evidence: Evidence, seeds: int, protocol: Protocol, device: str, tables: Iterable[Table] = TABLES.values()
+    evidence: Evidence,
+    seeds: int,
+    protocol: Protocol,
+    device: str,
+    tables: Iterable[Table] = (*TABLES.values(), FURTHER),
 ) -> None:
     from rich.console import Console
 
     rate, console = _rate(device), Console()
-    for table in tables:
+    for table in filter(lambda table: protocol.fits(table.cells), tables):
         console.print(_table(table, evidence, seeds, protocol, rate))
     for name, figure in FIGURES.items():
         lacks = [cell.name for cell in figure.cells if not evidence.of(cell, protocol)]

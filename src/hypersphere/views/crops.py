@@ -17,10 +17,10 @@ from hypersphere.views.recipes import (
     BOX_DRAWS,
     Augmentation,
     Recipe,
+    by_kernel,
     coloured,
     draw,
     draw_late,
-    early_changes,
     late_changes,
     whole_box,
 )
@@ -123,11 +123,12 @@ def reference(
 def fused(
     part: Tensor, how: Augmentation, side: int, recipe: Recipe, sample: Tensor, dtype: torch.dtype, **key: int
 ) -> Tensor:
-    """The same by kernels, without waiting for the device: the next batch can be asked for meanwhile."""
+    """The same by kernels, without waiting for the device (RandAugment of large images does): the next batch can be
+    asked for meanwhile."""
     from hypersphere.kernels.crops import finish_crops
     from hypersphere.kernels.views import Numbers
 
-    plain, bare, kind = (*early_changes(how, recipe), torch.float32) if how.operations else (how, recipe, dtype)
+    plain, bare, kind = by_kernel(how, recipe, dtype)
     shape = (len(part), 3, side, side)
     out = torch.empty(shape, dtype=kind, device=part.device, memory_format=torch.channels_last)
     kernel = recipe.blur_kernel if how.blur else 0

@@ -14,9 +14,9 @@ from hypersphere.views.recipes import (
     Late,
     Recipe,
     apply,
+    by_kernel,
     draw,
     draw_late,
-    early_changes,
     late_changes,
     whole_box,
 )
@@ -89,7 +89,7 @@ def fused(
     (channels, height, width), views = pixels.shape[1:], list[Tensor]()
     for how, equal in groupby(hows):
         count, size = len(list(equal)), recipe.size_of(how)
-        plain, bare, kind = (*early_changes(how, recipe), torch.float32) if how.operations else (how, recipe, dtype)
+        plain, bare, kind = by_kernel(how, recipe, dtype)
         shape = (count * len(sample), channels, size, size)
         out = torch.empty(shape, dtype=kind, device=pixels.device, memory_format=torch.channels_last)
         fused_views(

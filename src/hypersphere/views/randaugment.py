@@ -40,7 +40,7 @@ def autocontrast(images: Tensor) -> Tensor:
 
 def equalize(images: Tensor) -> Tensor:
     """The 256 values of each channel, evenly spread: PIL's table, from the histogram."""
-    found = _bytes(images).long().flatten(2)
+    found = _bytes(images).long().clamp(0, 255).flatten(2)  # whatever images hold, no place outside of the table
     counts = torch.zeros(*found.shape[:2], 256, dtype=torch.long, device=images.device)
     counts.scatter_add_(2, found, torch.ones_like(found))
     last = found.amax(dim=2, keepdim=True)
@@ -138,17 +138,19 @@ def randaugment(images: Tensor, u: Tensor, mean: tuple[float, ...]) -> Tensor:
     normal = (-2 * torch.log1p(-u[:, :, 2])).sqrt() * torch.cos(2 * torch.pi * u[:, :, 3])
     level = (1 + DEVIATION * normal).clamp(0, 1)
     signed = torch.where(u[:, :, 4] < 0.5, -level, level)
-    change = selected if images.is_cuda and images[0].numel() <= SMALL else chosen
+    change = selected if images.is_cuda and images.shape[1:].numel() <= SMALL else chosen
+    fill = _written(mean, images)
     for turn in range(u.shape[1]):
-        images = change(images, which[:, turn], level[:, turn], signed[:, turn], _written(mean, images))
+        images = change(images, which[:, turn], level[:, turn], signed[:, turn], fill)
     return images
 
 
 def chosen(images: Tensor, which: Tensor, level: Tensor, signed: Tensor, fill: Tensor) -> Tensor:
-    """Each operation of the images that it was drawn for."""
-    changed, which = images.clone(), which.cpu()
-    for number, name in enumerate(NAMES):
-        of = torch.nonzero(which == number)[:, 0].to(images.device)
+    """Each operation of the images that it was drawn for. How many these are is the only thing that is waited for."""
+    changed, order = images.clone(), which.argsort(stable=True)
+    numbers = torch.arange(-1, len(NAMES), device=which.device)
+    counts = (which[:, None] == numbers).sum(0).tolist()
+    for name, of in zip(NAMES, order.split(counts)[1:], strict=True):
         if len(of):
             changed[of] = operation(name, images[of], level[of], signed[of], fill)
     return changed
@@ -156,7 +158,7 @@ def chosen(images: Tensor, which: Tensor, level: Tensor, signed: Tensor, fill: T
 
 def selected(images: Tensor, which: Tensor, level: Tensor, signed: Tensor, fill: Tensor) -> Tensor:
     """The same from every operation of all images, without waiting for the device: of small images, faster."""
-    changed, moved, matrix = images, which < -1, _matrix(level)
+    changed, moved, matrix = images, torch.zeros_like(which, dtype=torch.bool), _matrix(level)
     for number, name in enumerate(NAMES):
         drawn = which == number
         if name in CHANGES:

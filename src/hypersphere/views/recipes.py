@@ -172,11 +172,12 @@ def late_changes(x: Tensor, d: Late, how: Augmentation, recipe: Recipe) -> Tenso
     return ops.normalize(x, recipe.mean, recipe.std)
 
 
-def early_changes(how: Augmentation, recipe: Recipe) -> tuple[Augmentation, Recipe]:
-    """The augmentation and the recipe of what comes before `late_changes` where there is RandAugment."""
-    channels = len(recipe.mean)
-    plain = replace(recipe, mean=(0.0,) * channels, std=(1.0,) * channels)
-    return replace(how, grey=0.0, solarize=0.0, operations=0), plain
+def by_kernel(how: Augmentation, recipe: Recipe, dtype: torch.dtype) -> tuple[Augmentation, Recipe, torch.dtype]:
+    """What a kernel makes: all; or, where RandAugment follows, what is before `late_changes`, in single precision."""
+    if not how.operations:
+        return how, recipe, dtype
+    zeros, ones = (0.0,) * len(recipe.mean), (1.0,) * len(recipe.mean)
+    return replace(how, grey=0.0, solarize=0.0, operations=0), replace(recipe, mean=zeros, std=ones), torch.float32
 
 
 def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
