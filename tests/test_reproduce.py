@@ -64,7 +64,7 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
     results, runs, page = tmp_path / "results", tmp_path / "runs", tmp_path / "RESULTS.md"
 
     def left():
-        return list(reproduce.missing(MINI, Evidence(read_results(results)), seeds=2))
+        return list(reproduce.missing(MINI, Evidence(read_results(results)), seeds=(0, 1)))
 
     jobs = left()
     assert [(job.cell, job.config.seed) for job in jobs] == [
@@ -111,7 +111,7 @@ def test_a_figure_is_trained_for_and_drawn(tmp_path, quick):
         "fig:dynamics": Figure("fig:dynamics", "", "dynamics", (("BYOL-MHE", after),)),
         "fig:lacks": Figure("fig:lacks", "", "curve", (("BYOL", PLAIN),)),
     }
-    jobs = list(reproduce.missing(figures["fig:mini"], Evidence([]), seeds=1))
+    jobs = list(reproduce.missing(figures["fig:mini"], Evidence([]), seeds=(0,)))
     run_jobs(jobs, tmp_path, tmp_path / "runs", HERE, progress=False)
     reproduce.write_page(tmp_path, tmp_path / "RESULTS.md")
     evidence = Evidence(read_results(tmp_path))
@@ -161,7 +161,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path, quick):
     evidence = Evidence(read_results(tmp_path / "results"))
     table = Table("tab:wild", "", ("method",), (Row(("wild",), cell, {"top-1": 1.0}),))
     assert "diverged (n = 1)" in results_page(evidence, [table])
-    assert list(reproduce.missing(table, evidence, 1)) == []
+    assert list(reproduce.missing(table, evidence, (0,))) == []
 
 
 def test_a_result_whose_cell_has_changed_is_stale_and_not_used(tmp_path):
@@ -324,14 +324,14 @@ def test_claims_are_right_in_the_papers_tables():
 def test_what_a_claim_compares_can_be_run():
     there = {cell for name in (*TABLES, "claims", *FIGURES) for cell in reproduce.named(name).cells}
     assert {cell for claim in claims.CLAIMS for cell in claim.cells} <= there
-    assert [job.cell for job in reproduce.missing(reproduce.named("claims"), Evidence([]), 1)] == ["simclr"]
+    assert [job.cell for job in reproduce.missing(reproduce.named("claims"), Evidence([]), (0,))] == ["simclr"]
 
 
 def test_what_compares_batches_or_is_of_others_is_not_tuned():
     tuned = Protocol(tuned=True)
     for name in ("tab:batch", "fig:batch", "tab:cifar", "methods", "tuning", "claims", "fig:uni"):
         with pytest.raises(UserError, match=f"not all of {name} is tuned"):
-            list(reproduce.missing(reproduce.named(name), Evidence([]), 1, protocol=tuned))
+            list(reproduce.missing(reproduce.named(name), Evidence([]), (0,), protocol=tuned))
     for name in ("tab:sections", "tab:bn", "tab:mhe", "tab:weight", "fig:knn"):
         assert all(map(tuned.changes, reproduce.named(name).cells))
     config = tuned.config(BYOL, 0)
@@ -425,10 +425,16 @@ def test_the_list_and_its_mistakes(tmp_path, capsys):
     where = ["--results", str(tmp_path), "--device", "cpu"]
     assert main(["reproduce", "tab:bn", "--dry-run", "--seeds", "1", "--cells", "no-bn", *where]) == 0
     assert "no-bn, 300 epochs, seed 0: " in capsys.readouterr().out
+    words = ["--dry-run", "--seeds", "2", "--first-seed", "3", "--cells", "no-bn"]
+    assert main(["reproduce", "tab:bn", *words, *where]) == 0
+    told = capsys.readouterr().out
+    assert [seed for seed in range(9) if f"no-bn, 300 epochs, seed {seed}: " in told] == [3, 4]
     for words, told in (
         (["tab:bm"], "did you mean 'tab:bn'"),
         (["tab:bn", "--cells", "no-bm"], "did you mean 'no-bn'"),
         (["tab:bn", "--seeds", "0"], "--seeds"),
+        (["tab:bn", "--first-seed", "-1"], "--first-seed"),
+        (["tab:batch", "--tuned"], "not all of tab:batch is tuned: leave --tuned out"),
     ):
         assert main(["reproduce", *words, *where]) == 2
         assert told in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """The paper's cells that lack a result, and the page of those that have one."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,7 +30,11 @@ def named(name: str) -> Table | Figure:
 
 
 def missing(
-    table: Table | Figure, evidence: Evidence, seeds: int, cells: Sequence[str] = (), protocol: Protocol = AS_WRITTEN
+    table: Table | Figure,
+    evidence: Evidence,
+    seeds: Iterable[int],
+    cells: Sequence[str] = (),
+    protocol: Protocol = AS_WRITTEN,
 ) -> Iterator[Job]:
     """Seed by seed, so that whatever was finished when it is stopped can be compared."""
     names = [cell.name for cell in table.cells]
@@ -41,7 +45,7 @@ def missing(
             )
     if not protocol.fits(table.cells):
         raise UserError(f"not all of {table.name} is tuned: leave `tuned` out")
-    for seed in range(seeds):
+    for seed in seeds:
         for cell in table.cells:
             chosen = not cells or cell.name in cells
             if chosen and cell.obstacle is None and seed not in evidence.of(cell, protocol):

@@ -152,6 +152,8 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
 class ReproduceOptions(FanOut):
     # Runs of each cell, with seeds 0, 1, …
     seeds: int = 3
+    # The first of these seeds, to share them out among machines.
+    first_seed: int = 0
     # Cells, by the names that the list shows (none: all of the table).
     cells: tuple[str, ...] = ()
     # Another length: a protocol kept apart from the published one (None: the published one).
@@ -179,6 +181,8 @@ def reproduce(words: list[str]) -> None:
     options = parse(ReproduceOptions, words, "hypersphere reproduce [NAME]", about, ReproduceOptions())
     if options.seeds < 1 or (options.epochs is not None and options.epochs < 1):
         raise UserError("`seeds` and `epochs` must be at least 1")
+    if options.first_seed < 0:
+        raise UserError(f"`first_seed` must be at least 0, not {options.first_seed}")
     from hypersphere.jobs import check_failed, run_jobs
     from hypersphere.paper.cells import TUNED, Protocol
     from hypersphere.paper.state import Evidence
@@ -193,7 +197,8 @@ def reproduce(words: list[str]) -> None:
         list_tables(evidence, options.seeds, protocol, options.device)
         return
     wanted = named(name)
-    jobs = list(missing(wanted, evidence, options.seeds, options.cells, protocol))
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    jobs = list(missing(wanted, evidence, seeds, options.cells, protocol))
     if options.dry_run:
         list_jobs(jobs, options.device)
         return
