@@ -17,6 +17,7 @@ from hypersphere.options import take_words
 from hypersphere.report.markup import element
 from hypersphere.report.page import write_report
 from hypersphere.report.portrait import portray
+from hypersphere.report.tables import evaluated
 from hypersphere.train import read_metrics
 from tests.report.tree import Tree
 
@@ -242,6 +243,14 @@ def test_words_among_options():
 def test_features_that_are_no_numbers_are_told(copy, monkeypatch):
     monkeypatch.setattr(hs.Run, "encode", lambda self, images: torch.full((len(images), 4), math.nan))
     assert portray(copy, "cpu", None).missing[0].endswith("features are not finite")
+
+
+def test_of_many_classes_the_first_five_are_told(copy):
+    (copy / "evaluation.json").write_text('{"step": 3, "test": {"linear": {"top1": 61.25, "top5": 83.5}}}')
+    run = portray(copy, "cpu", None)
+    assert evaluated(run) == {("test", "linear"): "61.2"}
+    run.written_by["classes"] = 100
+    assert evaluated(run) == {("test", "linear"): "61.2 (top-5 83.5)"}
 
 
 def test_collapse_is_told(copy):

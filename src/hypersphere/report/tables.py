@@ -8,6 +8,7 @@ from hypersphere.report.markup import Markup, element, number, table
 from hypersphere.report.portrait import Portrait
 
 NONE = "–"
+MANY = 20  # classes, of which the first five say something
 
 
 def summary(runs: Sequence[Portrait]) -> Markup:
@@ -44,19 +45,20 @@ def epochs(run: Portrait) -> str:
 
 def evaluated(run: Portrait) -> dict[tuple[str, str], str]:
     """(held-out images, probe) → what evaluation.json says of it."""
-    found = {}
+    found, many = {}, run.written_by.get("classes", 0) > MANY
     for on, probes in run.evaluation.items():
         for probe, values in probes.items() if isinstance(probes, dict) else ():
-            told = _told(values)
+            told = _told(values, many)
             if told is not None:
                 found[on, probe.removesuffix("knn") + f"{values['k']}-NN" if "k" in values else probe] = told
     return found
 
 
-def _told(values: Any) -> str | None:
+def _told(values: Any, many: bool) -> str | None:
     try:
         half = f" ± {values['interval']:.1f}" if "interval" in values else ""
-        return f"{values['top1']:.1f}{half}"
+        further = f" (top-5 {values['top5']:.1f})" if many and "top5" in values else ""
+        return f"{values['top1']:.1f}{half}{further}"
     except (KeyError, TypeError, ValueError):  # the sphere's measures, or no evaluation
         return None
 
