@@ -22,7 +22,7 @@ from hypersphere.jobs import Job, run_job, run_jobs
 from hypersphere.machine import provenance
 from hypersphere.methods import METHODS
 from hypersphere.paper import claims, cost, verdict
-from hypersphere.paper.cells import Cell, Protocol, Row, Table
+from hypersphere.paper.cells import TUNED, Cell, Protocol, Row, Table
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate
@@ -234,6 +234,8 @@ def test_panels_on_the_circle_that_are_missing_say_so(tmp_path):
     evidence = Evidence([result(cell, 0, 90.0, epochs=100, angles=[1] * 720)])
     pictures = {name: path.read_text() for name, path in draw_figures(evidence, tmp_path).items()}
     assert {name: picture.count("not run yet") for name, picture in pictures.items()} == {"fig:uni": 5, "fig:pca": 5}
+    page = results_page(evidence, figures={"fig:uni": "uni.svg"})
+    assert "Not run yet: circle-random, circle-simclr, circle-uni, circle-mhe-hidden, circle-mhe." in page
 
 
 def test_two_neurons_of_the_output_are_regularized_only_where_the_figure_says_so():
@@ -312,7 +314,13 @@ def test_seeds_that_diverged_are_counted():
     evidence = Evidence([*(result(BYOL, seed, 90.0) for seed in range(2)), result(UNI, 0, 91.0), lost])
     found = verdict.judge(verdict.Claim("", "top-1", UNI, BYOL, None), evidence)
     assert (found.effect.n, found.diverged) == (1, 1)
-    assert "undecided, 1 diverged" in results_page(evidence)
+    page = results_page(evidence)
+    assert "undecided, 1 diverged" in page
+    told = [line.split(" | ")[-1] for line in page.split("### As written")[1].split("##")[0].splitlines()[4:]]
+    counted = {word: sum(verdict.startswith(word) for verdict in told) for word in ("undecided", "not tested")}
+    assert f"Of {len(claims.CLAIMS)}: 0 reproduced, 0 not reproduced, {counted['undecided']} undecided, " in page
+    assert f"{counted['not tested']} not tested." in page
+    assert ", ".join(f"{name} {value}" for name, value in TUNED.items()) in page
 
 
 def test_claims_are_right_in_the_papers_tables():
@@ -428,6 +436,8 @@ def test_the_list_and_its_mistakes(tmp_path, capsys):
     words = ["--dry-run", "--seeds", "2", "--first-seed", "3", "--cells", "no-bn"]
     assert main(["reproduce", "tab:bn", *words, *where]) == 0
     told = capsys.readouterr().out
+    assert main(["reproduce", "fig:uni", "--dry-run", "--seeds", "1", "--cells", "circle-random", *where]) == 0
+    assert "circle-random, 100 epochs, seed 0: 0 s" in capsys.readouterr().out
     assert [seed for seed in range(9) if f"no-bn, 300 epochs, seed {seed}: " in told] == [3, 4]
     for words, told in (
         (["tab:bm"], "did you mean 'tab:bn'"),

@@ -116,7 +116,7 @@ def test_a_transfer_is_kept_under_its_name(folder, capsys):
     assert main(["evaluate", str(folder), "--transfer", "cifar10", "--holdout", "test"]) == 0
     printed = capsys.readouterr().out
     tables = ("transfer/cifar10/7-NN", "transfer/cifar10/linear-cached")
-    for words in (*tables, "test images of cifar10", "held-out images:"):
+    for words in (*tables, "test images of cifar10", "200 held-out images:", "an accuracy is known to ± 7 points"):
         assert words in " ".join(printed.split())
 
 

@@ -61,7 +61,8 @@ def pretrain(words: list[str]) -> None:
     else:
         run = go_on(Path(resume), agreeing(saved, config, resume))
     if is_first():
-        print(f"{run.path}: {run.config.title} on {run.config.data}, {run.step} updates in {run.seconds:.0f} s")
+        made = f"{run.step} update{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
+        print(f"{run.path}: {run.config.title} on {run.config.data}, {made}")
         print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
 
 

@@ -1,12 +1,15 @@
 """Commands that say how good an encoder is."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Literal
 
 from hypersphere.errors import UserError
 from hypersphere.options import parse, peek, take_word, take_words, with_short
 from hypersphere.probes import PROBES, TRANSFER_PROBES, Probe
+
+FEW = 1000  # held-out images, with which an accuracy is known to ± 3 points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +67,9 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
             whose = name.removesuffix("sphere") + "features"
             shape = f"uniformity {values['uniformity']:.3f}, effective rank {values['effective_rank']:.1f}"
             print(f"{whose} of {values['images']:,} held-out images: {shape}")
+            if values["images"] < FEW:
+                points = 196 * math.sqrt(0.25 / values["images"])  # a proportion's 95 % interval is widest at a half
+                print(f"so few images: an accuracy is known to ± {points:.0f} points, at worst")
 
 
 def _probe_title(name: str, values: dict[str, float]) -> str:

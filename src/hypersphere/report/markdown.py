@@ -1,8 +1,9 @@
 """RESULTS.md: every table beside the paper's numbers, then the claims. Written from results/ alone."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hypersphere.paper.cells import AS_WRITTEN, METRICS, Cell, Protocol, Row, Table
+from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol, Row, Table
 from hypersphere.paper.claims import CLAIMS, FURTHER
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
@@ -16,8 +17,8 @@ HEAD = """# Results
 
 Written by `hypersphere reproduce` from the files in `results/`; do not edit. Ours are means over n seeds, ± the half-
 width of the 95 % t-interval, of the last epoch on the test set. *As written* has the paper's hyperparameters as its
-text has them; *tuned* has some that were chosen for BYOL on validation images, and are used for every variant. Fewer
-epochs than the paper's are a protocol of their own. Empty: not run yet.
+text has them; *tuned* has some that were chosen for BYOL on validation images, and are used for every variant: {tuned}.
+Fewer epochs than the paper's are a protocol of their own. Empty: not run yet.
 """
 RULE = """## Claims
 
@@ -39,7 +40,8 @@ def results_page(
 ) -> str:
     """`figures`: those that are drawn, by name, and where."""
     tables = tuple(tables)
-    parts = [HEAD, *(_table(table, evidence) for table in tables)]
+    tuned = ", ".join(f"{name} {value}" for name, value in TUNED.items())
+    parts = [HEAD.format(tuned=tuned), *(_table(table, evidence) for table in tables)]
     parts += [_figure(figure, (figures or {}).get(name), evidence) for name, figure in FIGURES.items()]
     parts += [RULE]
     protocols = dict.fromkeys(protocol for table in tables for protocol in evidence.protocols(table.cells))
@@ -62,6 +64,8 @@ def _table(table: Table, evidence: Evidence) -> str:
 def _figure(figure: Figure, path: str | None, evidence: Evidence) -> str:
     protocol = evidence.whole(figure.cells)
     told = "" if protocol in (None, AS_WRITTEN) else f" Runs: {protocol}."
+    if path and protocol is None:
+        told = f" Not run yet: {', '.join(cell.name for cell in figure.cells if not evidence.of(cell))}."
     shown = f"![{figure.caption}]({path})" if path else "Not drawn yet: runs are missing."
     return f"## {figure.name}\n\n{figure.caption}.{told}\n\n{shown}\n"
 
@@ -89,6 +93,9 @@ def _claims(evidence: Evidence, protocol: Protocol) -> str:
     header = ("claim", "test", "published effect", "our effect", "verdict")
     lines = [f"### {str(protocol).capitalize()}", "", _line(header), _line("---" for _ in header)]
     told = [claim for claim in CLAIMS if protocol == AS_WRITTEN or _has_run(claim, evidence, protocol)]
+    counts = Counter(judge(claim, evidence, protocol).word for claim in told)
+    words = ("reproduced", "not reproduced", "undecided", "not tested")
+    lines[2:2] = [f"Of {len(told)}: {', '.join(f'{counts[word]} {word}' for word in words)}.", ""]
     lines += [_line(_claim(claim, evidence, protocol)) for claim in told]
     return "\n".join([*lines, ""])
 

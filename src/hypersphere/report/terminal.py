@@ -9,9 +9,11 @@ from hypersphere.machine import execution_of
 from hypersphere.paper import cost
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.claims import FURTHER
+from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
+from hypersphere.paper.tuning import TRIALS
 from hypersphere.progress import duration
 from hypersphere.report.markdown import shown
 
@@ -38,6 +40,7 @@ def list_tables(
         print(f"{name}: {'lacks ' + ', '.join(lacks) if evidence.whole(figure.cells) is None else 'can be drawn'}")
     print(f"Costs are of pretraining {seeds} seeds here, counted at {rate:.3g} TFLOP/s of matrix products.")
     print("hypersphere reproduce NAME runs what a table or figure lacks; --cells NAME … some of it.")
+    print(f"Names beyond these: {COMPARISON.name} (every method alike), {TRIALS.name} (what was tried before tuning).")
 
 
 def _table(table: Table, evidence: Evidence, seeds: int, protocol: Protocol, rate: float) -> Any:
@@ -79,7 +82,7 @@ def list_jobs(jobs: Sequence[Any], device: str) -> None:
         print("nothing is missing")
         return
     rate = _rate(device)
-    costs = [cost.seconds(job.config, rate) for job in jobs]
+    costs = [cost.seconds(job.config, rate) if job.trained else 0.0 for job in jobs]
     for job, each in zip(jobs, costs, strict=True):
         print(f"{job}: {duration(each)}")
     print(f"{len(jobs)} runs: about {duration(sum(costs))} of pretraining")
