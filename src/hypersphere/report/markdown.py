@@ -15,10 +15,10 @@ from hypersphere.results import Result
 
 HEAD = """# Results
 
-Written by `hypersphere reproduce` from the files in `results/`; do not edit. Ours are means over n seeds, ± the half-
-width of the 95 % t-interval, of the last epoch on the test set. *As written* has the paper's hyperparameters as its
-text has them; *tuned* has some that were chosen for BYOL on validation images, and are used for every variant: {tuned}.
-Fewer epochs than the paper's are a protocol of their own. Empty: not run yet.
+Written by `hypersphere reproduce` from the files in `results/`; do not edit. Ours are means over n seeds, ± the
+half-width of the 95 % t-interval, of the last epoch on the test set. *As written* has the paper's hyperparameters as
+its text has them; *tuned* has some that were chosen for BYOL on validation images, and are used for every variant:
+{tuned}. Fewer epochs than the paper's are a protocol of their own. Empty: not run yet.
 """
 RULE = """## Claims
 
