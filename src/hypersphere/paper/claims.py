@@ -24,9 +24,10 @@ def _row(table: str, *labels: str) -> tuple[Cell, float]:
     return found.cell, found.published["top-1"]
 
 
-def _better(sentence: str, more: tuple[Cell, float], less: tuple[Cell, float], **how: float) -> Claim:
+def _better(
+    sentence: str, more: tuple[Cell, float], less: tuple[Cell, float], direction: int = 1, slack: float = 0.0
+) -> Claim:
     """In linear accuracy, by what the tables say."""
-    direction, slack = int(how.get("direction", 1)), how.get("slack", 0.0)
     return Claim(sentence, "top-1", more[0], less[0], round(more[1] - less[1], 2), direction, slack)
 
 

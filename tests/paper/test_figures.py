@@ -1,0 +1,77 @@
+"""Figures: of which runs they are, and what they show."""
+
+import dataclasses
+
+from hypersphere.build import build_method
+from hypersphere.paper.cells import Protocol
+from hypersphere.paper.figures import FIGURES
+from hypersphere.paper.state import Evidence
+from hypersphere.paper.tables import BYOL
+from hypersphere.regularize import EnergyRegularizer
+from hypersphere.report.markdown import results_page
+from hypersphere.report.plots import draw_figures
+from tests.paper.made import result
+
+
+def test_every_kind_of_figure_draws_what_results_hold(tmp_path):
+    """From results of every cell, made up: all files are there, and the page shows them."""
+    made = {}
+    for figure in FIGURES.values():
+        for cell in figure.cells:
+            stages = {f"energy/layer{n}": float(n) for n in range(1, 5)}
+            line = {
+                "epoch": 10,
+                "knn": 80.0,
+                "uniformity_of_features": -2.0,
+                "energy_of_weights/encoder": 9.0,
+                **stages,
+            }
+            one = result(cell, 0, 90.0, epochs=cell.config(0).epochs, history=[line, {**line, "epoch": 20}])
+            on_circle = cell.config(0).dimensions == 2
+            made[cell.name] = dataclasses.replace(one, angles=[1] * 720) if on_circle else one
+    evidence = Evidence(list(made.values()))
+    drawn = draw_figures(evidence, tmp_path)
+    assert drawn.keys() == FIGURES.keys()
+    for name, words in {"fig:layer_uniformity_mhe": "layer4", "fig:g2": "uniformity G2", "fig:batch": "128"}.items():
+        assert words in drawn[name].read_text()
+    page = results_page(evidence, figures={name: path.name for name, path in drawn.items()})
+    assert "Not drawn yet" not in page
+    assert "(fig-uni.svg)" in page
+
+
+def test_a_figure_is_of_the_protocol_by_which_all_of_it_has_run(tmp_path):
+    cells, tuned = FIGURES["fig:knn"].cells, Protocol(tuned=True)
+    runs = [
+        result(cell, 0, 90.0, config=config, hash=config.hash, history=[{"epoch": 1, "knn": 70.0}])
+        for cell in cells
+        for config in [tuned.config(cell, 0)]
+    ]
+    evidence = Evidence([result(BYOL, 0, 90.0), *runs])
+    assert Evidence(evidence.results[:-1]).whole(cells) is None
+    assert evidence.whole(cells) == tuned
+    drawn = draw_figures(evidence, tmp_path)
+    assert drawn.keys() == {"fig:knn"}
+    page = results_page(evidence, figures={"fig:knn": "knn.svg"})
+    assert "of CIFAR-10 where the paper shows STL-10. Runs: tuned." in page.split("## fig:knn")[1].split("##")[0]
+    whole = Evidence([result(cell, 0, 90.0) for cell in cells] + runs)
+    assert whole.whole(cells) == Protocol()
+
+
+def test_panels_on_the_circle_that_are_missing_say_so(tmp_path):
+    cell = FIGURES["fig:uni"].panels[2][1]
+    evidence = Evidence([result(cell, 0, 90.0, epochs=100, angles=[1] * 720)])
+    pictures = {name: path.read_text() for name, path in draw_figures(evidence, tmp_path).items()}
+    assert {name: picture.count("not run yet") for name, picture in pictures.items()} == {"fig:uni": 5, "fig:pca": 5}
+    page = results_page(evidence, figures={"fig:uni": "uni.svg"})
+    assert "Not run yet: circle-random, circle-simclr, circle-uni, circle-mhe-hidden, circle-mhe." in page
+
+
+def test_two_neurons_of_the_output_are_regularized_only_where_the_figure_says_so():
+    """Their energy is least where they are opposite, which leaves a feature two directions."""
+    for title, cell in (*FIGURES["fig:uni"].panels, *FIGURES["fig:pca"].panels):
+        config = cell.config(0)
+        if config.energy:
+            method = build_method(config.replace(hidden=8, projection=4), channels=3)
+            layers = {name for name, _ in EnergyRegularizer(method, where=config.energy_layers)._layers}
+            assert ("encoder.fc" in layers) == ("projector.0" in layers) == ("output too" in title)
+            assert layers >= {"encoder.features.0", "encoder.head.3", "projector.2", "predictor.0", "predictor.2"}

@@ -1,0 +1,155 @@
+"""A miniature of a table and of a figure on digits, from nothing to its page; what is told on the way."""
+
+import json
+import shutil
+import signal
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hypersphere import reproduce
+from hypersphere.cli import main
+from hypersphere.errors import UserError
+from hypersphere.jobs import Job, run_job, run_jobs
+from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.figures import Figure
+from hypersphere.paper.state import Evidence
+from hypersphere.paper.tables import BYOL
+from hypersphere.probes import PROBES
+from hypersphere.report.markdown import results_page
+from hypersphere.report.plots import draw_figures
+from hypersphere.results import read_results
+from tests.paper.made import HERE, PLAIN, SMALL, SPREAD, result
+
+ROWS = (Row(("BYOL",), PLAIN, {"top-1": 90.0, "k-NN": 80.0}), Row(("BYOL + Uni",), SPREAD, {"top-1": 91.0}))
+
+MINI = Table("tab:mini", "Digits", ("method",), (*ROWS, Row(("others",), None, {"top-1": 99.0})))
+
+
+def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatch):
+    results, runs, page = tmp_path / "results", tmp_path / "runs", tmp_path / "RESULTS.md"
+
+    def left():
+        return list(reproduce.missing(MINI, Evidence(read_results(results)), seeds=(0, 1)))
+
+    jobs = left()
+    assert [(job.cell, job.config.seed) for job in jobs] == [
+        ("mini-byol", 0), ("mini-byol-uni", 0), ("mini-byol", 1), ("mini-byol-uni", 1)
+    ]  # fmt: skip
+    write_page = partial(reproduce.write_page, results, page)
+    run = partial(run_jobs, results=results, runs=runs, how=HERE, after=write_page, progress=False)
+    run(jobs[:1])
+    assert len(left()) == 3
+
+    from hypersphere.train import loop
+
+    write = loop._write
+    monkeypatch.setattr(loop, "_write", lambda *a: (write(*a), signal.raise_signal(signal.SIGINT))[0])
+    with pytest.raises(KeyboardInterrupt):
+        run(left())
+    monkeypatch.setattr(loop, "_write", write)
+    assert len(left()) == 3
+    unbroken = run_job(left()[0], tmp_path / "elsewhere", progress=False)
+    run(left())
+    assert left() == []
+    evidence = Evidence(read_results(results))
+    assert evidence.of(SPREAD)[0].evaluation == unbroken.evaluation
+    shown = page.read_text()
+    assert "90.00" not in shown  # the page is of the paper's tables
+    shown = results_page(evidence, [MINI])
+    mean = np.mean(list(evidence.values(PLAIN, "top-1").values()))
+    assert f"| BYOL | 90.00 | {mean:.2f} ±" in shown
+    assert "| others | 99.00 | – |" in shown
+    kept = json.loads(next(results.glob("mini-byol-2-seed0-*.json")).read_text())
+    assert kept["hash"] == PLAIN.config(0).hash
+    assert kept["about"]["device"] == "cpu"
+    assert "root" not in kept["config"]
+
+
+def test_a_figure_is_trained_for_and_drawn(tmp_path, quick):
+    """Features on the circle, before and after learning; the same runs' curves."""
+    options = {**SMALL, "dimensions": 2, "knn_every": 1}
+    before = Cell("mini-circle-random", "byol", "digits", options, trained=False, probes=("knn",))
+    after = Cell("mini-circle", "byol-mhe", "digits", options)
+    figures = {
+        "fig:mini": Figure("fig:mini", "", "circle", (("random", before), ("BYOL-MHE", after))),
+        "fig:curve": Figure("fig:curve", "", "curve", (("BYOL-MHE", after),)),
+        "fig:dynamics": Figure("fig:dynamics", "", "dynamics", (("BYOL-MHE", after),)),
+        "fig:lacks": Figure("fig:lacks", "", "curve", (("BYOL", PLAIN),)),
+    }
+    jobs = list(reproduce.missing(figures["fig:mini"], Evidence([]), seeds=(0,)))
+    run_jobs(jobs, tmp_path, tmp_path / "runs", HERE, progress=False)
+    reproduce.write_page(tmp_path, tmp_path / "RESULTS.md")
+    evidence = Evidence(read_results(tmp_path))
+    assert sum(evidence.of(before)[0].angles) == sum(evidence.of(after)[0].angles) == 360  # test images
+    assert [line["epoch"] for line in evidence.of(after)[0].history] == [1, 2]
+    drawn = draw_figures(evidence, tmp_path / "figures", figures)
+    assert drawn.keys() == {"fig:mini", "fig:curve", "fig:dynamics"}
+    picture = drawn["fig:mini"].read_text()
+    assert all(word in picture for word in ("random", "BYOL-MHE", "density", "angle"))
+    assert "k-NN accuracy" in drawn["fig:curve"].read_text()
+    assert draw_figures(evidence, tmp_path / "again", figures)["fig:mini"].read_text() == picture
+    assert "Not drawn yet" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_a_run_that_diverges_is_a_result(tmp_path, quick):
+    cell = Cell("wild", "byol", "digits", {**SMALL, "optimizer": "sgd", "lr": 1e30, "norm": "none"})
+    found = run_job(Job("wild", "wild", cell.config(0), PROBES), tmp_path, progress=False)
+    assert found.diverged is not None
+    assert found.diverged.startswith("the loss is")
+    found.write(tmp_path / "results")
+    evidence = Evidence(read_results(tmp_path / "results"))
+    table = Table("tab:wild", "", ("method",), (Row(("wild",), cell, {"top-1": 1.0}),))
+    assert "diverged (n = 1)" in results_page(evidence, [table])
+    assert list(reproduce.missing(table, evidence, (0,))) == []
+
+
+def test_a_run_that_began_on_a_shared_device_is_known_as_such(tmp_path, monkeypatch):
+    job = Job("mini", "", PLAIN.config(0, epochs=1), ("knn",))
+    monkeypatch.setenv("HYPERSPHERE_SHARED", "yes")
+    run_job(job, tmp_path, progress=False)
+    monkeypatch.delenv("HYPERSPHERE_SHARED")
+    assert run_job(job, tmp_path, progress=False).about["shared"] == "yes"
+    assert "shared" not in run_job(job, tmp_path / "alone", progress=False).about
+
+
+def test_the_list_and_its_mistakes(tmp_path, capsys):
+    where = ["--results", str(tmp_path), "--device", "cpu"]
+    assert main(["reproduce", "tab:bn", "--dry-run", "--seeds", "1", "--cells", "no-bn", *where]) == 0
+    assert "no-bn, 300 epochs, seed 0: " in capsys.readouterr().out
+    words = ["--dry-run", "--seeds", "2", "--first-seed", "3", "--cells", "no-bn"]
+    assert main(["reproduce", "tab:bn", *words, *where]) == 0
+    told = capsys.readouterr().out
+    assert main(["reproduce", "fig:uni", "--dry-run", "--seeds", "1", "--cells", "circle-random", *where]) == 0
+    assert "circle-random, 100 epochs, seed 0: 0 s" in capsys.readouterr().out
+    assert [seed for seed in range(9) if f"no-bn, 300 epochs, seed {seed}: " in told] == [3, 4]
+    for words, told in (
+        (["tab:bm"], "did you mean 'tab:bn'"),
+        (["tab:bn", "--cells", "no-bm"], "did you mean 'no-bn'"),
+        (["tab:bn", "--seeds", "0"], "--seeds"),
+        (["tab:bn", "--first-seed", "-1"], "--first-seed"),
+        (["tab:batch", "--tuned"], "not all of tab:batch is tuned: leave --tuned out"),
+    ):
+        assert main(["reproduce", *words, *where]) == 2
+        assert told in capsys.readouterr().err
+    (tmp_path / "byol.json").write_text("{")
+    assert main(["reproduce", *where]) == 2
+    assert "byol.json is damaged" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_told(tmp_path):
+    result(BYOL, 0, 90.0).write(tmp_path)
+    assert read_results(tmp_path)[0] == result(BYOL, 0, 90.0)
+    file = next(tmp_path.iterdir())
+    file.write_text(file.read_text().replace('"cell"', '"call"'))
+    with pytest.raises(UserError, match="damaged"):
+        read_results(tmp_path)
+
+
+def test_the_page_in_this_checkout_is_of_its_results(tmp_path):
+    here = Path(__file__).parents[2]
+    shutil.copytree(here / "results", tmp_path / "results")
+    reproduce.write_page(tmp_path / "results", tmp_path / "RESULTS.md")
+    assert (here / "RESULTS.md").read_text(encoding="utf-8") == (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
