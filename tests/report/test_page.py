@@ -19,7 +19,7 @@ from hypersphere.report.page import write_report
 from hypersphere.report.portrait import portray
 from hypersphere.report.tables import evaluated
 from hypersphere.train import read_metrics
-from tests.report.tree import Tree
+from tests.tree import Tree
 
 SMALL = {"epochs": 2, "hidden": 32, "projection": 8, "knn_every": 1, "log_every": 1, "device": "cpu", "progress": False}
 NASTY = """<img src=x onerror=alert(1)>&"'$title"""

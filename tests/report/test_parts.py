@@ -20,7 +20,7 @@ from hypersphere.report.neighbours import nearest, neighbours
 from hypersphere.report.portrait import Sample, Seen
 from hypersphere.report.sheet import sheet_style
 from hypersphere.sphere import unit
-from tests.report.tree import Tree
+from tests.tree import Tree
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Vectors of a folder's images in files, and the images most like others."""
+"""Vectors of a folder's images in files."""
 
 import errno
 import json
@@ -6,15 +6,12 @@ import os
 import re
 import shutil
 import weakref
-from html.parser import HTMLParser
 
 import numpy as np
 import pyarrow
 import pytest
 import safetensors.torch
 import torch
-import torchvision
-from PIL import Image
 from pyarrow import parquet
 
 import hypersphere.embed as embedding
@@ -24,61 +21,12 @@ from hypersphere.diagnostics.embeddings import read_embeddings
 from hypersphere.embed import embed
 from hypersphere.errors import UserError
 from hypersphere.export import export
-from hypersphere.gallery import gallery
 from hypersphere.loading import Loaded
-from hypersphere.neighbours import Found, Neighbour, neighbours
+from hypersphere.neighbours import neighbours
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.vectors import Piece, read_vectors
-from tests.pictures import draw, untrained
-
-KINDS = (".parquet", ".npz")
-RESNET = {"size": 32, "stem": "imagenet", "encoder": "torchvision/resnet18"}
-
-
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("drawn")
-    return folder, draw(folder, 20)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, drawn):
-    return untrained(tmp_path_factory.mktemp("runs") / "resnet", drawn[0], **RESNET)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    return untrained(tmp_path_factory.mktemp("runs") / "digits", "digits")
-
-
-@pytest.fixture
-def _small_pieces(monkeypatch):
-    """Eight images at once, pieces of ten ResNet features."""
-    monkeypatch.setattr(embedding, "AT_ONCE", 8)
-    monkeypatch.setattr(vectors, "PIECE", 10 * 512 * 4)
-
-
-def rows(path):
-    found = list(read_vectors(path).pieces())
-    return [name for piece in found for name in piece.paths], np.concatenate([piece.vectors for piece in found])
-
-
-def by_hand(run, paths):
-    """Torchvision's ResNet-18 with the run's weights, of crops made by PIL."""
-    model = torchvision.models.resnet18()
-    model.fc = torch.nn.Identity()
-    state = load_checkpoint(run / "checkpoint.pt")["method"]
-    model.load_state_dict({n.removeprefix("encoder."): x for n, x in state.items() if n.startswith("encoder.")})
-    inputs = []
-    for path in paths:
-        image = Image.open(path).convert("RGB")
-        short = min(image.size)
-        left, top = (image.width - short) / 2, (image.height - short) / 2
-        square = image.resize((37, 37), Image.Resampling.BICUBIC, (left, top, left + short, top + short))
-        cropped = np.asarray(square.crop((2, 2, 34, 34)), np.float64) / 255
-        inputs.append((cropped - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225])
-    with torch.no_grad():
-        return model.eval()(torch.tensor(np.stack(inputs)).float().permute(0, 3, 1, 2)).numpy()
+from tests.pictures import draw
+from tests.vectors.hands import KINDS, by_hand, rows, told
 
 
 @pytest.mark.usefixtures("_small_pieces")
@@ -227,43 +175,6 @@ def test_a_long_file_is_read_in_pieces(tmp_path, monkeypatch):
     assert most < 2**19 < path.stat().st_size / 4
 
 
-@pytest.mark.usefixtures("_small_pieces")
-@pytest.mark.parametrize("kind", KINDS)
-def test_neighbours_are_those_of_a_full_sort(run, drawn, tmp_path, monkeypatch, kind):
-    folder, paths = drawn
-    (elsewhere,) = draw(tmp_path / "elsewhere", 1, seed=1)
-    monkeypatch.chdir(folder.parent)
-    embed(run, folder.name, tmp_path / f"out{kind}", device="cpu")  # paths that begin here
-    monkeypatch.chdir(tmp_path)
-    inside = paths[7]
-    found = neighbours(tmp_path / f"out{kind}", [elsewhere.relative_to(tmp_path), inside], count=12, device="cpu")
-    vectors = by_hand(run, [*paths, elsewhere]).astype(np.float64)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = vectors[:-1] @ vectors[[-1, 7]].T
-    cosines[7, 1] = -2  # itself
-    for column, one in enumerate(found):
-        order = np.argsort(-cosines[:, column])[:12]
-        assert [neighbour.path for neighbour in one.neighbours] == [paths[n] for n in order]
-        np.testing.assert_allclose([n.cosine for n in one.neighbours], cosines[order, column], atol=1e-5)
-    assert [one.query for one in found] == [elsewhere.relative_to(tmp_path), inside]
-    for count in (1, 3, 99):
-        (few,) = neighbours(tmp_path / f"out{kind}", [inside], count=count)
-        assert [n.path for n in few.neighbours] == [paths[n] for n in np.argsort(-cosines[:, 1])[: min(count, 19)]]
-
-
-def test_a_query_in_the_file_needs_neither_the_run_nor_the_image(digits, tmp_path):
-    paths, moved = draw(tmp_path / "pictures", 5), shutil.copytree(digits, tmp_path / "moved")
-    embed(moved, tmp_path / "pictures", tmp_path / "out.npz", device="cpu")
-    wanted = neighbours(tmp_path / "out.npz", [paths[2]])
-    assert neighbours(tmp_path / "out.npz", [paths[2]], count=1)[0].neighbours == wanted[0].neighbours[:1]
-    shutil.rmtree(moved)
-    paths[2].unlink()
-    assert neighbours(tmp_path / "out.npz", [paths[2]]) == wanted
-    (other,) = draw(tmp_path / "more", 1)
-    with pytest.raises(UserError, match=r"moved, which made .*out.npz, is not there: say with `encoder` where it is"):
-        neighbours(tmp_path / "out.npz", [other])
-
-
 def test_a_run_that_was_moved_or_exported_is_known_by_its_weights(digits, drawn, tmp_path):
     (query,) = draw(tmp_path / "query", 1, seed=1)
     out, moved = tmp_path / "out.parquet", shutil.copytree(digits, tmp_path / "moved")
@@ -283,14 +194,6 @@ def test_one_image_is_a_file_too(digits, tmp_path):
     embed(digits, tmp_path / "one", tmp_path / "out.parquet", device="cpu")
     assert rows(tmp_path / "out.parquet")[1].shape == (1, 128)
     assert neighbours(tmp_path / "out.parquet", [path])[0].neighbours == []
-
-
-def told(capsys, *words):
-    """What a command that fails says, which is one line."""
-    assert main(list(map(str, words))) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1), printed
-    return printed.err
 
 
 def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
@@ -332,77 +235,6 @@ def test_a_diverged_run_embeds_nothing(digits, drawn, tmp_path):
     with pytest.raises(UserError, match="features that are no numbers: did the run diverge"):
         embed(broken, drawn[0], tmp_path / "out.npz", device="cpu")
     assert not (tmp_path / "out.npz").exists()
-
-
-def test_mistakes_of_neighbours_are_told_in_a_line(digits, run, drawn, tmp_path, capsys):
-    out, image = tmp_path / "out.npz", drawn[1][0]
-    (query,) = draw(tmp_path / "query", 1, seed=1)
-    embed(digits, drawn[0], out, device="cpu")
-    np.savez(tmp_path / "theirs.npz", vector=np.zeros((3, 4)))
-    parquet.write_table(pyarrow.table({"path": ["a"], "vector": [[1.0]]}), tmp_path / "theirs.parquet")
-    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
-    for words, message in [
-        ((out,), "hypersphere neighbours FILE QUERY"),
-        ((tmp_path / "gone.npz", image), "there is no file .*gone.npz"),
-        ((image, image), "001.png is no file of embeddings"),
-        ((tmp_path / "theirs.npz", image), "theirs.npz is no file of embeddings"),
-        ((tmp_path / "theirs.parquet", image), "theirs.parquet is no file of embeddings"),
-        ((tmp_path / "cut.parquet", image), "cut.parquet is no file of embeddings"),
-        ((out, tmp_path / "gone.png"), "there is no file .*gone.png"),
-        ((out, out), r"out.npz cannot be read \(no image\)"),
-        ((out, image, "--count", "0"), "--count must be at least 1"),
-        ((out, query, "--encoder", run), "makes 512 features, the vectors in .* have 128"),
-        ((out, image, "--page", tmp_path / "gone/page.html"), "--page .*there is no folder"),
-    ]:
-        assert re.search(message, told(capsys, "neighbours", *words))
-
-
-class Page(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.texts, self.open = [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        self.open += [tag] * (tag != "meta")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-
-def test_the_page_has_the_pictures_and_needs_nothing_else(digits, drawn, tmp_path, capsys):
-    out, page = tmp_path / "out.npz", tmp_path / "page.html"
-    embed(digits, drawn[0], out, device="cpu")
-    words = ["neighbours", out, *drawn[1][:2], "--count", 4, "--page", page]
-    assert main(list(map(str, words))) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"written to {page}"
-    found = Page(page.read_text())
-    pictures = [tag for tag in found.tags if tag[1].get("role") == "img"]
-    assert len(pictures) == 10
-    assert all("url(data:image/png;base64," in tag[1]["style"] for tag in pictures)
-    cosine, path = lines[1].split()
-    assert cosine in found.texts
-    assert path in " ".join(found.texts)
-    assert not re.search(r"https?://|src=|href=", page.read_text())
-
-
-def test_nothing_in_a_name_is_taken_for_markup_and_what_vanished_is_told(tmp_path):
-    nasty = tmp_path / "<img src=x onerror=alert(1)>&$title.png"
-    Image.new("RGB", (300, 100), "red").save(nasty)
-    page = Page(gallery([Found(nasty, [Neighbour(tmp_path / "gone.png", -0.5)])], "<b>"))
-    assert "Nearest neighbours in <b>" in page.texts
-    assert nasty.name in " ".join(page.texts)
-    assert {"img", "b"}.isdisjoint(tag for tag, _ in page.tags)
-    assert "cannot be read: vanished" in page.texts
-    assert "−0.5000" in page.texts
-    (tile,) = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
-    assert "--shape: 0.333333; --column: 0; --row: 0; --side: 144px" in tile["style"]
 
 
 def test_the_fingerprint_is_of_the_exported_file(digits, tmp_path):
