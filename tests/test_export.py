@@ -27,7 +27,7 @@ from hypersphere.nn import build_encoder
 from hypersphere.sets import decoded
 from hypersphere.views import folder_recipe
 from tests.pictures import draw, untrained
-from tests.test_embed import told
+from tests.vectors.hands import told
 
 SMALL = {"size": 32, "encoder": "torchvision/resnet18", "stem": "imagenet"}
 CASES = {  # a run's options, and the libraries that its encoder loads in

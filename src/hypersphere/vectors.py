@@ -174,15 +174,16 @@ class _NpzWriter:
         self.longest = max(self.longest, *map(len, piece.paths))
 
     def finish(self) -> None:
+        """Members are `ZipInfo`s, which have no time of their own: the same vectors are the same bytes."""
         with zipfile.ZipFile(self.path, "w") as archive:
             about = io.BytesIO()
             np.save(about, np.array(json.dumps(self.about)))
-            archive.writestr(f"{ABOUT}.npy", about.getvalue())
-            with archive.open("vector.npy", "w", force_zip64=True) as member:
+            archive.writestr(zipfile.ZipInfo(f"{ABOUT}.npy"), about.getvalue())
+            with archive.open(zipfile.ZipInfo("vector.npy"), "w", force_zip64=True) as member:
                 _write_head(member, (self.rows, self.dimensions), np.dtype("<f4"))
                 self.vectors.seek(0)
                 shutil.copyfileobj(self.vectors, member, PIECE)
-            with archive.open("path.npy", "w", force_zip64=True) as member:
+            with archive.open(zipfile.ZipInfo("path.npy"), "w", force_zip64=True) as member:
                 kind = np.dtype(f"<U{self.longest}")
                 _write_head(member, (self.rows,), kind)
                 for names in self._named():
