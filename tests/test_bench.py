@@ -70,6 +70,7 @@ def test_the_command_measures_prints_and_keeps(tmp_path, capsys, monkeypatch):
     assert kept["step"]["batch"] == 16
     assert kept["step"]["machine"]["torch"] == torch.__version__
     figures = kept["step"]["found"]["byol-mhe"]
+    assert figures["batch"] == 16
     assert figures["images_per_second"] == pytest.approx(16e3 / figures["step_ms"])
     stages = ("views_ms", "forward_ms", "backward_ms", "update_ms", "regularizer_ms")
     assert 0.4 < sum(figures[stage] for stage in stages) / figures["step_ms"] < 2.5

@@ -66,6 +66,21 @@ def test_panels_on_the_circle_that_are_missing_say_so(tmp_path):
     assert "Not run yet: circle-random, circle-simclr, circle-uni, circle-mhe-hidden, circle-mhe." in page
 
 
+def test_a_panel_on_the_circle_is_of_one_seed_and_says_the_mean_of_all(tmp_path):
+    """Two encoders turned against each other would look more even than each is. A diverged one has no features."""
+    figure = FIGURES["fig:uni"]
+    cell, other = figure.panels[2][1], figure.panels[3][1]
+    halves = [[1] * 360 + [0] * 360, [0] * 360 + [1] * 360]
+    runs = [result(cell, seed, 50.0 + 20 * seed, epochs=100, angles=half) for seed, half in enumerate(halves)]
+    pictures = [
+        draw_figures(Evidence(found), tmp_path, {"fig:uni": figure})["fig:uni"].read_text()
+        for found in (runs[:1], runs[::-1])
+    ]
+    assert pictures[0].replace("G2 −0.50", "G2 −0.60").replace("(n = 1)", "(n = 2)") == pictures[1]
+    lost = result(other, 0, 0.0, epochs=100, diverged=3)
+    assert ">diverged<" in draw_figures(Evidence([*runs, lost]), tmp_path)["fig:uni"].read_text()
+
+
 def test_two_neurons_of_the_output_are_regularized_only_where_the_figure_says_so():
     """Their energy is least where they are opposite, which leaves a feature two directions."""
     for title, cell in (*FIGURES["fig:uni"].panels, *FIGURES["fig:pca"].panels):

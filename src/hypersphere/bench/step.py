@@ -42,7 +42,8 @@ def time_step(config: Config, how: Execution, images: Images, updates: int = 40)
     if how.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(how.device)
     seconds = _seconds_per_update(trainer, batch, updates)
-    figures = {"images_per_second": config.batch / seconds, "step_ms": 1e3 * seconds, **_stages(trainer, batch)}
+    figures: dict[str, float] = {"batch": config.batch, "images_per_second": config.batch / seconds}
+    figures |= {"step_ms": 1e3 * seconds, **_stages(trainer, batch)}
     if how.device.type == "cuda":
         figures["peak_gib"] = torch.cuda.max_memory_allocated(how.device) / 2**30
     flops = operations(trainer, batch())

@@ -35,6 +35,7 @@ RANDOM = Cell("circle-random", "byol", options=_circle("random").options, traine
 _PLAIN, _REGULARIZED = _circle("byol"), _circle("mhe-hidden", "byol-mhe", **mhe(HIDDEN))
 _WITH_OUTPUT = _circle("mhe", "byol-mhe", **mhe(ALL))
 _TWO_NEURONS = "MHE of all layers but those before and after the two outputs, or of these, too"
+_SHOWN = "the first seed is shown, G2 is the mean over n; dashed: evenly spread"
 _SAID = "of CIFAR-10 where the paper shows STL-10"
 
 FIGURES: dict[str, Figure] = {
@@ -43,7 +44,7 @@ FIGURES: dict[str, Figure] = {
         Figure(
             "fig:uni",
             "Features of the CIFAR-10 test images on the circle: Gaussian density in the plane, von Mises–Fisher "
-            f"density of the angles; AlexNet with two outputs, 100 epochs; {_TWO_NEURONS}",
+            f"density of the angles; AlexNet with two outputs, 100 epochs; {_TWO_NEURONS}; {_SHOWN}",
             "circle",
             (
                 ("random initialization", RANDOM),
@@ -56,7 +57,7 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             "fig:pca",
-            f"Features on the circle with and without BatchNorm and MHE; {_TWO_NEURONS}",
+            f"Features on the circle with and without BatchNorm and MHE; {_TWO_NEURONS}; {_SHOWN}",
             "circle",
             (
                 ("no BN, no MHE", _circle("no-bn", norm="none")),

@@ -44,15 +44,15 @@ class Evidence:
         """By seed."""
         if cell.obstacle is not None:
             return {}
-        named = [result for result in self.results if result.cell == cell.name]
+        named = sorted((r for r in self.results if r.cell == cell.name), key=lambda r: r.config.seed)
         return {r.config.seed: r for r in named if r.hash == protocol.config(cell, r.config.seed).hash}
 
     def values(self, cell: Cell, metric: str, protocol: Protocol = AS_WRITTEN) -> dict[int, float]:
-        runs = sorted(self.of(cell, protocol).items())
+        runs = self.of(cell, protocol).items()
         return {seed: value for seed, run in runs if (value := measured(run, metric)) is not None}
 
     def diverged(self, cell: Cell, protocol: Protocol = AS_WRITTEN) -> list[int]:
-        return sorted(seed for seed, run in self.of(cell, protocol).items() if run.diverged is not None)
+        return [seed for seed, run in self.of(cell, protocol).items() if run.diverged is not None]
 
     def stale(self, cell: Cell) -> list[Result]:
         """Results under the cell's name that are of no protocol of it: its config, or a default, has changed since."""

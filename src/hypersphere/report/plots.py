@@ -16,6 +16,7 @@ from hypersphere.results import Result
 
 DASHES = ("-", "--", ":", "-.")
 COLOURS = ("#1b6ca8", "#c4452d", "#3f7d4e", "#7a4f9a")
+TOP = 0.8  # of the axis of a density of angles: five times the uniform one
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 Runs = dict[str, Sequence[Result]]  # legend → its runs, one a seed
 
@@ -59,17 +60,23 @@ def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
 
 
 def _circle(pyplot: Any, runs: Runs) -> Any:
-    """Above, the density in the plane; below, that of the angles."""
-    picture, axes = pyplot.subplots(2, len(runs), figsize=(2 * len(runs), 3.4), height_ratios=(2.2, 1), squeeze=False)
+    """Above, the density in the plane and G2, its mean over seeds; below, that of the angles. Of the first seed each:
+    an encoder may be turned by any angle, so several in one picture would look more even than they are.
+    """
+    size: Any = {"figsize": (2 * len(runs), 3.4), "height_ratios": (2.2, 1), "squeeze": False}
+    picture, axes = pyplot.subplots(2, len(runs), sharey="row", **size)
     grid, at = torch.linspace(-1.5, 1.5, 121), torch.linspace(-math.pi, math.pi, 361)
     for (title, found), above, below in zip(runs.items(), *axes, strict=True):
         above.set_title(title.replace(", output", ",\noutput"))
-        if not found:
-            above.text(0.5, 0.5, "not run yet", ha="center", transform=above.transAxes)
+        shown = [run for run in found if run.angles is not None]
+        if not shown:
+            above.text(0.5, 0.5, "diverged" if found else "not run yet", ha="center", transform=above.transAxes)
             above.set_axis_off()
             below.set_axis_off()
             continue
-        counts = torch.tensor([run.angles for run in found]).sum(0)
+        counts = torch.tensor(shown[0].angles)
+        uniformity = sum(run.evaluation["sphere"]["uniformity"] for run in shown) / len(shown)
+        above.text(0, 0, f"G2 {uniformity:z.2f}\n(n = {len(shown)})".replace("-", "−"), ha="center", va="center")
         above.imshow(
             plane_density(counts, grid).numpy(), origin="lower", extent=(-1.5, 1.5, -1.5, 1.5), cmap="Blues", vmin=0
         )
@@ -81,8 +88,9 @@ def _circle(pyplot: Any, runs: Runs) -> Any:
         below.axhline(1 / (2 * math.pi), color="0.3", lw=0.8, ls="--")  # uniform
         below.set(xlim=(-math.pi, math.pi), xlabel="angle, radians")
         below.set_xticks((-math.pi, 0, math.pi), ("−π", "0", "π"))
-        below.sharey(axes[1][0])
-    axes[1][0].set(ylabel="density", ylim=(0, None))
+        if (peak := density.max()) > TOP:
+            below.text(at[density.argmax()] + 0.5, 0.95 * TOP, f"↑ {peak:.1f}", va="top")
+    axes[1][0].set(ylabel="density", ylim=(0, TOP))
     return picture
 
 

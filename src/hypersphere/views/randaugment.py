@@ -65,7 +65,7 @@ def solarize_add(images: Tensor, add: Tensor) -> Tensor:
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     """Blended with its smoothed self, but for the border."""
     channels, kernel = images.shape[1], images.new_full((3, 3), 1 / 13)
-    kernel[1, 1] = 5 / 13
+    kernel[1, 1].fill_(5 / 13)  # an assignment would wait for the device
     smooth = images.clone()
     smooth[:, :, 1:-1, 1:-1] = F.conv2d(images, kernel.expand(channels, 1, 3, 3), groups=channels)
     return (_each(factor) * images + (1 - _each(factor)) * smooth).clamp(0, 1)
