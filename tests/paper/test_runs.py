@@ -13,13 +13,14 @@ from hypersphere import reproduce
 from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.jobs import Job, run_job, run_jobs
-from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import Figure
 from hypersphere.paper.state import Evidence
-from hypersphere.paper.tables import BYOL
+from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.probes import PROBES
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
+from hypersphere.report.terminal import list_tables
 from hypersphere.results import read_results
 from tests.paper.made import HERE, PLAIN, SMALL, SPREAD, result
 
@@ -115,7 +116,7 @@ def test_a_run_that_began_on_a_shared_device_is_known_as_such(tmp_path, monkeypa
     assert "shared" not in run_job(job, tmp_path / "alone", progress=False).about
 
 
-def test_the_list_and_its_mistakes(tmp_path, capsys):
+def test_the_list_and_its_mistakes(tmp_path, capsys, monkeypatch):
     where = ["--results", str(tmp_path), "--device", "cpu"]
     assert main(["reproduce", "tab:bn", "--dry-run", "--seeds", "1", "--cells", "no-bn", *where]) == 0
     assert "no-bn, 300 epochs, seed 0: " in capsys.readouterr().out
@@ -134,6 +135,11 @@ def test_the_list_and_its_mistakes(tmp_path, capsys):
     ):
         assert main(["reproduce", *words, *where]) == 2
         assert told in capsys.readouterr().err
+    monkeypatch.setattr("hypersphere.paper.cost.seconds", lambda *_: 7200.0)
+    assert main(["reproduce", *where]) == 0
+    told = capsys.readouterr().out
+    assert "3 of 3: 6.0 h" in told
+    assert f"No results in {tmp_path}: " in told
     (tmp_path / "byol.json").write_text("{")
     assert main(["reproduce", *where]) == 2
     assert "byol.json is damaged" in capsys.readouterr().err
@@ -146,6 +152,22 @@ def test_a_damaged_result_is_told(tmp_path):
     file.write_text(file.read_text().replace('"cell"', '"call"'))
     with pytest.raises(UserError, match="damaged"):
         read_results(tmp_path)
+
+
+def test_a_narrow_list_has_names_and_numbers_whole(capsys, monkeypatch):
+    """They are there to be copied and compared. What is written to a file is not bound to 80 columns."""
+    table, evidence = TABLES["tab:imgnet1000"], Evidence([])
+    monkeypatch.setattr("hypersphere.paper.cost.seconds", lambda *_: 1e10)
+    monkeypatch.setenv("COLUMNS", "80")
+    list_tables(evidence, 3, Protocol(), "cpu", [table])
+    lines = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    for row in table.rows:
+        shown = [line for line in lines if row.cell is None or f" {row.cell.name} " in line]
+        assert any(all(f" {value:.2f} " in line for value in row.published.values()) for line in shown)
+    assert max(map(len, lines)) == 80
+    monkeypatch.delenv("COLUMNS")
+    list_tables(evidence, 3, Protocol(), "cpu", [table])
+    assert len(max(capsys.readouterr().out.splitlines(), key=len)) > 120
 
 
 def test_the_page_in_this_checkout_is_of_its_results(tmp_path):

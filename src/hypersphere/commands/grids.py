@@ -195,6 +195,8 @@ def reproduce(words: list[str]) -> None:
     evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)
     if name is None:
         list_tables(evidence, options.seeds, protocol, options.device)
+        if not evidence.results:
+            print(f"No results in {options.results}: those of the project are in its repository, in results.")
         return
     wanted = named(name)
     seeds = range(options.first_seed, options.first_seed + options.seeds)

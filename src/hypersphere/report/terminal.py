@@ -1,5 +1,7 @@
 """The paper's tables as a terminal shows them: published, ours, and what a missing cell would cost here."""
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,9 +34,12 @@ def list_tables(
 ) -> None:
     from rich.console import Console
 
-    rate, console = _rate(device), Console()
+    bound = sys.stdout.isatty() or "COLUMNS" in os.environ
+    rate, console = _rate(device), Console(width=None if bound else 160)
     for table in filter(lambda table: protocol.fits(table.cells), tables):
-        console.print(_table(table, evidence, seeds, protocol, rate))
+        grid = _table(table, evidence, seeds, protocol, rate)
+        grid.padding = (0, int(console.width >= 100), 0, 0)
+        console.print(grid, "")
     for name, figure in FIGURES.items():
         lacks = [cell.name for cell in figure.cells if not evidence.of(cell, protocol)]
         print(f"{name}: {'lacks ' + ', '.join(lacks) if evidence.whole(figure.cells) is None else 'can be drawn'}")
@@ -44,14 +49,16 @@ def list_tables(
 
 
 def _table(table: Table, evidence: Evidence, seeds: int, protocol: Protocol, rate: float) -> Any:
+    from rich import box
     from rich.table import Table as Grid
 
-    grid = Grid(*table.header, "cell", title=f"{table.name}: {table.caption}", title_justify="left")
-    grid.columns[-1].overflow = "fold"  # a name is of use as a whole
+    title = f"{table.name}: {table.caption}"
+    grid = Grid(*table.header, title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    grid.add_column("cell", no_wrap=True)  # a name is of use as a whole
     for metric in table.metrics:
-        grid.add_column(f"{metric}, paper", justify="right")
-        grid.add_column(f"{metric}, ours {protocol}", justify="right")
-    grid.add_column("missing")
+        grid.add_column(f"{metric}, paper", justify="right", min_width=6)
+        grid.add_column(f"{metric}, ours {protocol}", justify="right", min_width=7)
+    grid.add_column("missing", min_width=7)
     for row in table.rows:
         grid.add_row(*row.labels, "" if row.cell is None else row.cell.name, *_numbers(row, table, evidence, protocol),
                      "" if row.cell is None else _lacking(row.cell, evidence, seeds, protocol, rate))  # fmt: skip
