@@ -313,6 +313,7 @@ def _saving(every: int | None) -> Callable[[int], bool]:
 # what the progress display shows of what was seen, and how
 _SHOWN = {
     "loss": "loss {:.3f}",
+    "regularizer": "of it regularizer {:.3f}",
     "knn": "k-NN {:.1f} %",
     "uniformity_of_features": "G2 {:.2f}",
     "effective_rank": "rank {:.0f}",
