@@ -1,9 +1,10 @@
 # make demo: the main job on embedded data.  make test: all checks.  Both set up .venv first.
+# make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test clean
+.PHONY: demo test test-oldest clean
 
 demo: .venv/installed
 	$(BIN)/hypersphere demo
@@ -13,6 +14,17 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+OLDEST := .venv-oldest
+
+test-oldest: $(OLDEST)/installed
+	$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning
+
+$(OLDEST)/installed: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	grep -oE '"[a-z-]+(\[[a-z]+\])?>=[0-9.]+' pyproject.toml | sed -E 's/"|\[[a-z]+\]//g; s/>=(.*)/==\1.*/' > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[dev]'
+	@touch $@
 
 .venv/bin/python:
 	@[ -n "$(PYTHON)" ] || { echo "hypersphere needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python"; exit 1; }
@@ -28,4 +40,4 @@ test: .venv/installed-dev
 	@touch $@
 
 clean:
-	rm -rf .venv runs build dist
+	rm -rf .venv $(OLDEST) runs build dist

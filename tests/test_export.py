@@ -72,6 +72,9 @@ def resnet(tmp_path_factory, drawn):
     return untrained(tmp_path_factory.mktemp("runs") / "resnet", drawn[0], **SMALL)
 
 
+with_onnx = pytest.mark.skipif(torch.__version__ < exporting.TORCH_FOR_ONNX, reason="of newer versions of torch")
+
+
 @pytest.fixture
 def exported(digits, tmp_path):
     return export(digits, tmp_path / "exported")
@@ -112,7 +115,7 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     record = {"hash": config.hash, "step": 1, "validation": {"knn": {"top1": 50.0}}}
     (run / "evaluation.json").write_text(json.dumps(record))
     assert main(["export", str(run)]) == 0
-    assert capsys.readouterr().out == f"written to {run}/export: card.json, encoder.safetensors\n"
+    assert capsys.readouterr() == (f"written to {run}/export: card.json, encoder.safetensors\n", "")
     card = read(run / "export")
     blob = (run / "export/encoder.safetensors").read_bytes()
     assert card["weights"] == {"file": "encoder.safetensors", "sha256": hashlib.sha256(blob).hexdigest()}
@@ -129,7 +132,10 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     assert (card["run"]["hash"], card["run"]["config"]["size"]) == (config.hash, 32)
     assert card["versions"]["torch"] == torch.__version__
     (run / "evaluation.json").write_text(json.dumps({**record, "step": 0}))  # of an encoder that was
-    assert read(export(run))["metrics"] == {}
+    assert main(["export", str(run)]) == 0
+    assert read(run / "export")["metrics"] == {}
+    told = f"update 1 is not evaluated, so the card has no metrics: hypersphere evaluate {run}\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 def test_the_steps_of_the_card_are_what_is_done(resnet, tmp_path):
@@ -205,6 +211,7 @@ def test_every_way_to_name_an_encoder_gives_the_same(digits, exported):
         assert loaded.fingerprint == read(exported)["weights"]["sha256"]
 
 
+@with_onnx
 def test_onnx_gives_what_torch_gives_for_batches_of_any_size(resnet, tmp_path):
     folder = export(resnet, tmp_path, "onnx")
     card, loaded = read(folder), hs.load(folder, "cpu")
@@ -220,6 +227,7 @@ def test_onnx_gives_what_torch_gives_for_batches_of_any_size(resnet, tmp_path):
         export(resnet, tmp_path)
 
 
+@with_onnx
 def test_onnx_that_differs_is_not_put_in_place(digits, tmp_path, monkeypatch):
     def of_another(encoder, images, file, whole=exporting._convert):
         whole(build_encoder("hypersphere/digits", channels=1).eval(), images, file)
@@ -228,6 +236,23 @@ def test_onnx_that_differs_is_not_put_in_place(digits, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"ONNX and torch differ by .* in a batch of 1: it is not written"):
         export(digits, tmp_path / "exported", "onnx")
     assert os.listdir(tmp_path / "exported") == []
+
+
+@with_onnx
+def test_an_encoder_that_onnx_cannot_say_is_told_in_a_line(digits, tmp_path, monkeypatch):
+    def failing(*args, **options):
+        raise torch.onnx.OnnxExporterError("Next steps:\n- many") from ValueError("no such operator\nand more")
+
+    monkeypatch.setattr(torch.onnx, "export", failing)
+    with pytest.raises(UserError, match=r"^torch \S+ with onnxscript \S+ cannot make ONNX of .* \(no such operator\)$"):
+        export(digits, tmp_path / "exported", "onnx")
+    assert os.listdir(tmp_path / "exported") == []
+
+
+def test_torch_too_old_for_onnx_is_told(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "TORCH_FOR_ONNX", "99.0")
+    with pytest.raises(UserError, match=r"`format` onnx needs torch 99\.0 or newer, not \d"):
+        export(digits, tmp_path, "onnx")
 
 
 class Boom:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +19,12 @@ from hypersphere.files import put_in_place, write_atomically, write_json
 from hypersphere.loading import CARD, KIND, WEIGHTS, Preprocess, hash_of, plain, weights_as_bytes
 from hypersphere.machine import provenance
 from hypersphere.nn import ENCODERS, features_of
+from hypersphere.progress import tell
 from hypersphere.run import Run, load_run
 
 ONNX = "encoder.onnx"
 Format = Literal["safetensors", "onnx"]
+TORCH_FOR_ONNX = "2.9"  # older ones do not go with any onnxscript of today
 TOLERANCE = 1e-4  # between ONNX and torch, relative to the largest feature where that is above 1
 
 
@@ -35,6 +38,8 @@ def export(run: str | Path, out: str | Path | None = None, format: Format = "saf
     _prepare(folder, format)
     encoder = plain(loaded.encoder)
     card = describe(loaded, encoder)
+    if not card["metrics"]:
+        tell(f"update {loaded.step:,} is not evaluated, so the card has no metrics: hypersphere evaluate {loaded.path}")
     blob = weights_as_bytes(encoder)
     card["weights"] = {"file": WEIGHTS, "sha256": hashlib.sha256(blob).hexdigest()}
     if format == "onnx":
@@ -191,6 +196,8 @@ def write_onnx(encoder: nn.Module, sizes: dict[str, Any], file: Path) -> None:
 
 
 def _check_onnx() -> None:
+    if torch.__version__ < TORCH_FOR_ONNX:  # which compares versions, not strings
+        raise UserError(f"`format` onnx needs torch {TORCH_FOR_ONNX} or newer, not {torch.__version__}")
     try:
         import onnx  # noqa: F401
         import onnxruntime  # type: ignore[import-untyped] # noqa: F401
@@ -200,19 +207,16 @@ def _check_onnx() -> None:
 
 
 def _convert(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
+    options: Any = {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False, "verbose": False}
+    names: Any = {"input_names": ["images"], "output_names": ["features"]}
     with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         warnings.simplefilter("ignore")  # of the exporter about itself
-        torch.onnx.export(
-            encoder,
-            (images,),
-            file,
-            dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            input_names=["images"],
-            output_names=["features"],
-            external_data=False,
-            verbose=False,
-        )
+        try:
+            torch.onnx.export(encoder, (images,), file, dynamo=True, **options, **names)
+        except torch.onnx.OnnxExporterError as error:
+            made = f"torch {torch.__version__} with onnxscript {version('onnxscript')}"
+            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            raise UserError(f"{made} cannot make ONNX of this encoder, newer ones may ({reason})") from None
 
 
 def _compare(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:

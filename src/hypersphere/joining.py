@@ -16,6 +16,9 @@ from hypersphere.errors import Elsewhere, UserError
 from hypersphere.launch import launched
 
 LOOK_AGAIN = 0.02  # seconds
+# The last group, kept until the next. DDP holds it too: dropped by DDP, it would wait for its thread with the
+# interpreter's lock held, for which that thread may wait in turn (torch 2.6 hung); dropped by Python, it lets go of it.
+_ended: list[dist.ProcessGroup | None] = []
 
 
 @contextlib.contextmanager
@@ -43,6 +46,7 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
         raise lost from None
     finally:
         if dist.is_initialized():
+            _ended[:] = [dist.group.WORLD]
             dist.destroy_process_group()
 
 

@@ -89,7 +89,11 @@ def _factors(counts: tuple[int, ...], half_space: bool, device: torch.device) ->
     return torch.tensor([2 / count for count in pairs], dtype=torch.float32).to(device)
 
 
-@torch.library.custom_op("hypersphere::pair_means", mutates_args=())
+@torch.library.custom_op(
+    "hypersphere::pair_means",
+    mutates_args=(),
+    schema="(Tensor[] weights, str kind, float parameter, bool half_space, bool with_grad) -> (Tensor, Tensor)",
+)  # written out: torch before 2.7 does not read Sequence[Tensor]
 def _pair_means(
     weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool, with_grad: bool
 ) -> tuple[Tensor, Tensor]:
@@ -107,7 +111,11 @@ def _(weights, kind, parameter, half_space, with_grad):
     return weights[0].new_empty(len(weights)), weights[0].new_empty(size)
 
 
-@torch.library.custom_op("hypersphere::pair_means_backward", mutates_args=())
+@torch.library.custom_op(
+    "hypersphere::pair_means_backward",
+    mutates_args=(),
+    schema="(Tensor upstream, Tensor pull, Tensor[] weights, bool half_space) -> Tensor[]",
+)
 def _pair_means_backward(upstream: Tensor, pull: Tensor, weights: Sequence[Tensor], half_space: bool) -> list[Tensor]:
     from hypersphere.kernels.pairwise import weight_gradients
 
