@@ -231,6 +231,8 @@ def test_ctrl_c_while_torch_loads_is_understood():
         ("--out=x --crop_min .5 byol", "byol", "--out=x --crop_min .5"),
         ("--energy-layers a b --seed 1 byol", "byol", "--energy-layers a b --seed 1"),
         ("--epochs --data digits", None, "--epochs --data digits"),
+        ("--energy_half_space yes byol", "byol", "--energy-half-space"),
+        ("byol --predictor None --seed 1", "byol", "--no-predictor --seed 1"),
     ],
 )
 def test_the_method_may_stand_anywhere(words, word, rest):

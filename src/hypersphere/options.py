@@ -32,9 +32,10 @@ def take_words(words: list[str], kind: type) -> list[str]:
     return [words.pop(place) for place in reversed(free)][::-1]
 
 
-def _free_places(words: Sequence[str], kind: type) -> list[int]:
+def _free_places(words: list[str], kind: type) -> list[int]:
     """Where words stand that are neither options nor their values."""
     counts = _values_of_options(kind)
+    _say_flags(words, counts)
     free, left = [], 0  # left: values still to come, of the option before
     for place, word in enumerate(words):
         option = word.partition("=")[0].replace("_", "-")
@@ -50,6 +51,15 @@ def _free_places(words: Sequence[str], kind: type) -> list[int]:
 
 
 _MANY = -1
+_YES, _NO = ("true", "yes", "on"), ("false", "no", "off", "none")
+
+
+def _say_flags(words: list[str], counts: dict[str, int]) -> None:
+    """What takes no value, but was given one: --predictor none is --no-predictor."""
+    for place in reversed(range(len(words) - 1)):
+        flag, value = words[place].replace("_", "-"), words[place + 1].lower()
+        if counts.get(flag) == 0 == counts.get(f"--no-{flag[2:]}") and value in (*_YES, *_NO):
+            words[place : place + 2] = [flag if value in _YES else f"--no-{flag[2:]}"]
 
 
 def _values_of_options(kind: type) -> dict[str, int]:

@@ -92,8 +92,10 @@ def test_energy_can_stand_where_the_predictor_stood(tmp_path):
 
 def test_a_predictor_is_left_out_by_a_word(tmp_path, capsys):
     words = ["--data", "digits", "--epochs", "1", "--hidden", "16", "--device", "cpu", "--knn-every", "0"]
-    assert main(["pretrain", "byol", *words, "--no-predictor", "--out", str(tmp_path / "run")]) == 0
-    assert not list(load_run(tmp_path / "run", "cpu").method.predictor.parameters())
+    for place, said in enumerate((["--no-predictor"], ["--predictor", "none"])):
+        out = tmp_path / str(place)
+        assert main(["pretrain", "byol", *words, *said, "--out", str(out)]) == 0
+        assert not list(load_run(out, "cpu").method.predictor.parameters())
 
 
 def test_infomins_policy_is_stronger_and_that_of_its_photographs():
