@@ -120,7 +120,7 @@ def test_trials_never_see_the_test_set():
     assert len({row.cell.config(0).hash for row in TRIALS.rows}) == len(TRIALS.rows)
     cell = TRIALS.rows[1].cell
     made = result(cell, 0, 70.0, epochs=50, evaluation={"linear-cached": {"top1": 71.06}, "knn": {"top1": 59.0}})
-    assert "| crop_min 0.2 | 50 | 71.06 (n = 1) | 59.00 (n = 1) |" in results_page(Evidence([made]))
+    assert "| byol | crop_min 0.2 | 50 | 71.06 (n = 1) | 59.00 (n = 1) |" in results_page(Evidence([made]))
 
 
 def test_costs_are_counted():

@@ -1,21 +1,32 @@
 """Trials of hyperparameters, by short runs, on images held out of the training set: what was tried before freezing."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from hypersphere.paper.cells import Cell, Row, Table
+from hypersphere.paper.cells import TUNED, Cell, Row, Table
+from hypersphere.paper.tables import BYOL, PREDICTOR_A2, UNI
 
 
-def _trial(name: str, epochs: int, **options: Any) -> Row:
-    options_of_run = {"holdout": "validation", "epochs": epochs, **options}
-    cell = Cell(f"trial-{name}", "byol", options=options_of_run, probes=("linear-cached", "knn"))
+def _trial(name: str, epochs: int, of: Cell = BYOL, **options: Any) -> Row:
+    options_of_run = {**of.options, "holdout": "validation", "epochs": epochs, **options}
+    cell = Cell(f"trial-{name}", of.method, options=options_of_run, probes=("linear-cached", "knn"))
     changed = ", ".join(f"{option} {value}" for option, value in options.items()) or "as written"
-    return Row((changed, str(epochs)), cell, {})
+    return Row((of.name, changed, str(epochs)), cell, {})
+
+
+def _around(of: Cell, weight: str, *others: float) -> Iterator[Row]:
+    """Of a variant: what was chosen for BYOL, its neighbours that BYOL was tried with, and other weights of its own."""
+    yield _trial(f"{of.name}-tuned", 50, of, **TUNED)
+    yield _trial(f"{of.name}-lr15", 50, of, **{**TUNED, "lr": 1.5})
+    yield _trial(f"{of.name}-lr9", 50, of, **{**TUNED, "lr": 9.0})
+    for value in others:
+        yield _trial(f"{of.name}-{weight}{value:g}", 50, of, **TUNED, **{weight: value})
 
 
 TRIALS = Table(
     "tuning",
-    "BYOL, CIFAR-10, ResNet-18: learned from 45,000 training images, measured on the other 5,000",
-    ("recipe", "epochs"),
+    "CIFAR-10, ResNet-18: learned from 45,000 training images, measured on the other 5,000",
+    ("method", "recipe", "epochs"),
     (
         _trial("written", 50),
         _trial("crop", 50, crop_min=0.2),
@@ -31,6 +42,8 @@ TRIALS = Table(
         _trial("crop-batch256-lr9-tau99", 50, crop_min=0.2, batch=256, lr=9.0, tau_end=0.99),
         _trial("crop-tau96", 50, crop_min=0.2, tau=0.96),
         _trial("crop-tau96-lr3", 50, crop_min=0.2, tau=0.96, lr=3.0),
+        *_around(UNI, "uniformity", 0.03, 0.5),
+        *_around(PREDICTOR_A2, "energy", 1.0, 100.0),
     ),
     measures=("linear-cached", "k-NN", "uniformity"),
 )
