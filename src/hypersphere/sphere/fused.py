@@ -93,7 +93,7 @@ def _factors(counts: tuple[int, ...], half_space: bool, device: torch.device) ->
     "hypersphere::pair_means",
     mutates_args=(),
     schema="(Tensor[] weights, str kind, float parameter, bool half_space, bool with_grad) -> (Tensor, Tensor)",
-)  # written out: torch before 2.7 does not read Sequence[Tensor]
+)  # written out: torch 2.6 does not read Sequence[Tensor]
 def _pair_means(
     weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool, with_grad: bool
 ) -> tuple[Tensor, Tensor]:
