@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 
 import hypersphere as hs
 from hypersphere.draws import PROJECTIONS, normals
-from hypersphere.regularize import EnergyRegularizer, neurons
+from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, neurons
 from tests.regularize.networks import network
 
 
@@ -166,6 +166,29 @@ def test_can_be_attached_to_the_model_it_watches():
         clone[0].weight.mul_(torch.randn(5, 6))
     assert clone.regularizer() != model.regularizer()  # the copy watches the copy
     assert clone.regularizer() == EnergyRegularizer(clone)()
+
+
+@pytest.mark.parametrize("widths", [{}, {"kdim": 5, "vdim": 7}])
+def test_attention_is_its_three_maps_and_its_output(widths):
+    """Packed into one weight, or, for inputs of several widths, apart."""
+    layer = nn.MultiheadAttention(6, 2, **widths)
+    maps = [layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight] if widths else layer.in_proj_weight.split(6)
+    for kind, measure in (
+        (EnergyRegularizer, hs.hyperspherical_energy),
+        (OrthogonalityRegularizer, lambda w: (w.T @ w - torch.eye(w.shape[1])).square().sum()),
+    ):
+        regularizer = kind(nn.ModuleDict({"attention": layer, "last": nn.Linear(6, 3)}), where="attention")
+        found = regularizer.per_layer()
+        assert found.keys() == {"attention", "attention.out_proj"}
+        wide = [w if len(w) >= w.shape[1] else w.T for w in maps]
+        wanted = sum(measure(w if kind is EnergyRegularizer else v) for w, v in zip(maps, wide, strict=True)) / 3
+        torch.testing.assert_close(found["attention"], wanted)
+        layer.zero_grad()
+        regularizer().backward()
+        assert all(w.grad is not None for name, w in layer.named_parameters() if name.endswith("weight"))
+    layer.requires_grad_(False)
+    layer.out_proj.requires_grad_(True)
+    assert [name for name, _ in EnergyRegularizer(layer)._layers] == ["out_proj"]
 
 
 def test_parametrized_weights_are_read_as_they_act():

@@ -17,7 +17,7 @@ class EnergyRegularizer(WeightRegularizer):
         loss = criterion(model(x), y) + regularizer()
 
     `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, several of
-    these, or a function of the name and the module; by default all Linear and Conv layers that are trainable now
+    these, or a function of the name and the module; by default all layers with neurons that are trainable now
     (`WeightRegularizer`). Nothing is registered: the state_dict is empty.
 
     `dimensions` k makes it compressive (CoMHE by random projections, Lin et al. 2020): the energy of the N neurons Pŵ,

@@ -16,6 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from hypersphere.draws import normals
 
 Choice = Callable[[str, nn.Module], bool]
+_KINDS = (nn.Linear, _ConvNd, nn.MultiheadAttention)
 Where = str | nn.Module | Iterable[str | nn.Module] | Choice | None
 
 
@@ -23,10 +24,11 @@ class WeightRegularizer(nn.Module, ABC):
     """weight · Σ over layers of a measure of the layer's neurons, as a differentiable scalar.
 
     The neurons of a Linear layer are the rows of its weight, those of a convolution its flattened filters; biases and
-    norms are none. A grouped convolution counts as the mean over its groups; a depthwise one is skipped, as are layers
-    of one neuron. `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules,
-    several of these, or a function of the name and the module. Names are those of the model inside torch.compile or
-    DistributedDataParallel.
+    norms are none. A grouped convolution counts as the mean over its groups, nn.MultiheadAttention as that over its
+    maps to queries, keys and values (its output is a Linear layer of its own); a depthwise convolution is skipped, as
+    are layers of one neuron. `where` chooses layers: names of sub-networks ("projector"), patterns
+    ("encoder.layer4.*"), modules, several of these, or a function of the name and the module. Names are those of the
+    model inside torch.compile or DistributedDataParallel.
 
     Layers are chosen once, here, among those whose weight is trainable (`requires_grad`) now: a frozen network, such as
     BYOL's target, is left out. The weights are read at each call, so parametrized weights are the effective ones. A
@@ -112,9 +114,19 @@ def _groups(layer: nn.Module) -> tuple[Tensor, ...]:
     """The neurons of each group, where possible as they lie in memory: pairs do not mind the order of weights."""
     if isinstance(layer, _ConvTransposeNd):
         return neurons(layer).unbind()
-    weight: Tensor = layer.weight  # type: ignore[assignment]
-    groups = layer.groups if isinstance(layer, _ConvNd) else 1
-    return (weight,) if groups == 1 else weight.unflatten(0, (groups, -1)).unbind()
+    first, *rest = (getattr(layer, name) for name in _names(layer))
+    if rest:
+        return first, *rest
+    groups = layer.groups if isinstance(layer, _ConvNd) else 3 if isinstance(layer, nn.MultiheadAttention) else 1
+    return (first,) if groups == 1 else first.unflatten(0, (groups, -1)).unbind()
+
+
+def _names(layer: nn.Module) -> tuple[str, ...]:
+    """Of its weights."""
+    if not isinstance(layer, nn.MultiheadAttention):
+        return ("weight",)
+    packed = layer.in_proj_weight is not None
+    return ("in_proj_weight",) if packed else ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
@@ -122,7 +134,7 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     layers = [
         (name, module)
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | _ConvNd) and _neurons_per_group(module) > 1
+        if isinstance(module, _KINDS) and _neurons_per_group(module) > 1
     ]
     wanted: set[nn.Module] = set()
     for told, choice in _choices(where):
@@ -142,15 +154,19 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     return list(chosen.values())
 
 
-def _neurons_per_group(layer: nn.Linear | _ConvNd) -> int:
-    return layer.out_channels // layer.groups if isinstance(layer, _ConvNd) else layer.out_features
+def _neurons_per_group(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> int:
+    if isinstance(layer, _ConvNd):
+        return layer.out_channels // layer.groups
+    return layer.embed_dim if isinstance(layer, nn.MultiheadAttention) else layer.out_features
 
 
 def _stored(module: nn.Module) -> list[Tensor]:
-    """The parameters behind `module.weight`: the same for tied layers."""
-    if is_parametrized(module, "weight"):
-        return list(module.parametrizations["weight"].parameters())  # type: ignore[index,union-attr]
-    return [module.weight]  # type: ignore[list-item]
+    """The parameters behind its weights: the same for tied layers."""
+    found: list[Tensor] = []
+    for name in _names(module):
+        behind = is_parametrized(module, name)
+        found += module.parametrizations[name].parameters() if behind else [getattr(module, name)]  # type: ignore[index,union-attr]
+    return found
 
 
 def _trainable(layer: nn.Module) -> bool:
