@@ -114,11 +114,11 @@ def _groups(layer: nn.Module) -> tuple[Tensor, ...]:
     """The neurons of each group, where possible as they lie in memory: pairs do not mind the order of weights."""
     if isinstance(layer, _ConvTransposeNd):
         return neurons(layer).unbind()
-    first, *rest = (getattr(layer, name) for name in _names(layer))
-    if rest:
-        return first, *rest
-    groups = layer.groups if isinstance(layer, _ConvNd) else 3 if isinstance(layer, nn.MultiheadAttention) else 1
-    return (first,) if groups == 1 else first.unflatten(0, (groups, -1)).unbind()
+    weights = tuple(getattr(layer, name) for name in _names(layer))
+    if isinstance(layer, nn.MultiheadAttention):
+        return weights if len(weights) == 3 else weights[0].chunk(3)
+    groups = layer.groups if isinstance(layer, _ConvNd) else 1
+    return weights if groups == 1 else weights[0].unflatten(0, (groups, -1)).unbind()
 
 
 def _names(layer: nn.Module) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence, estimate, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
-from hypersphere.paper.verdict import Claim, judge
+from hypersphere.paper.verdict import Claim, Verdict, judge
 from hypersphere.results import Result
 
 HEAD = """# Results
@@ -91,13 +91,14 @@ def shown(row: Row, metric: str, evidence: Evidence, protocol: Protocol) -> str:
 
 def _claims(evidence: Evidence, protocol: Protocol) -> str:
     header = ("claim", "test", "published effect", "our effect", "verdict")
-    lines = [f"### {str(protocol).capitalize()}", "", _line(header), _line("---" for _ in header)]
     told = [claim for claim in CLAIMS if protocol == AS_WRITTEN or _has_run(claim, evidence, protocol)]
-    counts = Counter(judge(claim, evidence, protocol).word for claim in told)
+    verdicts = [judge(claim, evidence, protocol) for claim in told]
+    counts = Counter(verdict.word for verdict in verdicts)
     words = ("reproduced", "not reproduced", "undecided", "not tested")
-    lines[2:2] = [f"Of {len(told)}: {', '.join(f'{counts[word]} {word}' for word in words)}.", ""]
-    lines += [_line(_claim(claim, evidence, protocol)) for claim in told]
-    return "\n".join([*lines, ""])
+    lines = [f"### {str(protocol).capitalize()}", ""]
+    lines += [f"Of {len(told)}: {', '.join(f'{counts[word]} {word}' for word in words)}.", ""]
+    lines += [_line(header), _line("---" for _ in header)]
+    return "\n".join([*lines, *(_line(_claim(*judged)) for judged in zip(told, verdicts, strict=True)), ""])
 
 
 def _has_run(claim: Claim, evidence: Evidence, protocol: Protocol) -> bool:
@@ -105,8 +106,7 @@ def _has_run(claim: Claim, evidence: Evidence, protocol: Protocol) -> bool:
     return all(map(protocol.changes, claim.cells)) and any(evidence.of(cell, protocol) for cell in claim.cells)
 
 
-def _claim(claim: Claim, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
-    verdict = judge(claim, evidence, protocol)
+def _claim(claim: Claim, verdict: Verdict) -> Iterable[str]:
     effect = verdict.effect
     yield claim.sentence
     yield claim.test
