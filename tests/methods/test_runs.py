@@ -21,12 +21,12 @@ from hypersphere.pretraining import pretrain
 from hypersphere.run import evaluate_on, initial_encoder, load_run
 from hypersphere.views import POLICIES
 
-OURS = ("simsiam", "moco", "infomin", "barlow", "supervised")
+OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "supervised")
 SMALL = {"device": "cpu", "knn_every": 0, "progress": False}
 
 
 @pytest.mark.parametrize("variant", ["", "-uni", "-mhe", "-uni-mhe"])
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ["byol", *OURS])
 def test_every_variant_takes_a_step(name, variant):
     config = recipe(name + variant, "digits", hidden=32, projection=8, device="cpu")
     assert config.title == name + variant
@@ -43,6 +43,7 @@ def test_every_variant_takes_a_step(name, variant):
 
 # epochs on digits, and by how much few-shot accuracy (1 and 5 labels a class) must rise: seconds each
 LEARNING = {
+    "simclr": (4, 15, 8),
     "simsiam": (7, 10, 4),
     "moco": (6, 15, 8),
     "infomin": (6, 15, 8),
