@@ -1,10 +1,9 @@
 """BYOL (Grill et al. 2020): predict the target's projection of the other view."""
 
-import torch
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.nn import each_view, follow, mlp, rising, target_of
+from hypersphere.nn import each_view, follow, meanwhile, mlp, rising, target_of
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import byol_loss
 
@@ -39,10 +38,10 @@ class BYOL(Method):
         self.tau, self.tau_end = tau, tau_end
 
     def forward(self, batch: Batch) -> Step:
+        targets = meanwhile(lambda: each_view(self.target, batch.views), batch.views[0])
         z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
         p1, p2 = each_view(self.predictor, (z1, z2))
-        with torch.no_grad():
-            t1, t2 = each_view(self.target, batch.views)
+        t1, t2 = targets()
         return self.step("byol", byol_loss(p1, t2) + byol_loss(p2, t1), z1, z2)
 
     def after_step(self, progress: Tensor) -> None:

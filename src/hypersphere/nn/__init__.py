@@ -3,6 +3,7 @@
 from hypersphere.nn.ema import follow, rising, target_of
 from hypersphere.nn.encoders import ENCODERS, build_encoder, features_of
 from hypersphere.nn.heads import deep_mlp, mlp
+from hypersphere.nn.meanwhile import meanwhile
 from hypersphere.nn.norm import alike_everywhere, each_group, each_view, keep_views_apart
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "features_of",
     "follow",
     "keep_views_apart",
+    "meanwhile",
     "mlp",
     "rising",
     "target_of",
