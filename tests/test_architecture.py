@@ -8,7 +8,7 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"collectives", "cores", "draws", "errors", "files", "joining", "launch", "probes", "progress"}
+LEAVES = {"collectives", "cores", "draws", "errors", "files", "joining", "launch", "probes", "progress", "written"}
 ARROWS = {
     "joining": set(),
     "launch": set(),
@@ -19,6 +19,7 @@ ARROWS = {
     "files": set(),
     "probes": set(),
     "progress": set(),
+    "written": set(),
     "kernels": set(),
     "sphere": {"kernels"},
     "regularize": {"sphere"},
@@ -43,6 +44,7 @@ ARROWS = {
         "methods",
         "nn",
         "optim",
+        "presets",
         "regularize",
         "sets",
         "sphere",
@@ -67,7 +69,7 @@ ARROWS = {
         "train",
         "views",
     },
-    "subject": {"build", "config", "data", "evaluate", "machine", "nn", "run", "sets", "views"},
+    "subject": {"build", "config", "data", "evaluate", "loading", "machine", "nn", "run", "sets", "views"},
     "diagnosis": {"diagnostics", "evaluate", "regularize", "run", "sphere", "subject"},
     "loading": {"build", "config", "data", "evaluate", "machine", "nn", "run", "sets", "views"},
     "vectors": set(),

@@ -134,7 +134,13 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     (run / "evaluation.json").write_text(json.dumps({**record, "step": 0}))  # of an encoder that was
     assert main(["export", str(run)]) == 0
     assert read(run / "export")["metrics"] == {}
-    told = f"update 1 is not evaluated, so the card has no metrics: hypersphere evaluate {run}\n"
+    assert not capsys.readouterr().err  # there are no labels to evaluate it by
+
+
+def test_a_run_that_could_be_evaluated_is_told(digits, tmp_path, capsys):
+    run = shutil.copytree(digits, tmp_path / "the run")
+    assert main(["export", str(run)]) == 0
+    told = f"is not evaluated, so the card has no metrics: hypersphere evaluate '{run}'\n"
     assert capsys.readouterr().err.endswith(told)
 
 
@@ -187,8 +193,10 @@ def test_images_of_data_sets_in_memory_pass_unchanged(tmp_path):
         (__file__, r"test_export.py cannot be read \(no image\)"),
         (np.zeros((3, 8, 8)), r"must be C × H × W bytes with C 1 or 3, not float64 of shape \(3, 8, 8\)"),
         (np.zeros((8, 8, 3), np.uint8), r"with C 1 or 3, not uint8 of shape \(8, 8, 3\)"),
+        (np.zeros((3, 0, 0), np.uint8), r"not uint8 of shape \(3, 0, 0\)"),
         (Image.new("F", (8, 8)), "pixels are fractions"),
-        (7, "a path, a PIL image or C × H × W bytes, not int"),
+        (b"no picture", r"an image given as bytes cannot be read \(no image\)"),
+        (7, "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W, not int"),
     ],
 )
 def test_what_is_no_picture_is_told(digits, picture, message):
@@ -196,8 +204,14 @@ def test_what_is_no_picture_is_told(digits, picture, message):
         hs.load(digits).encode([picture])
 
 
+def test_a_file_and_its_bytes_are_the_same_picture(digits, drawn):
+    file = min(drawn[0].rglob("*.*"))
+    loaded = hs.load(digits)
+    torch.testing.assert_close(loaded.encode([file.read_bytes()]), loaded.encode([file]), rtol=0, atol=0)
+
+
 def test_one_picture_is_a_list_of_one(digits):
-    for picture in ("a.png", Image.new("RGB", (8, 8))):
+    for picture in ("a.png", b"abc", Image.new("RGB", (8, 8))):
         with pytest.raises(UserError, match="takes a list of images"):
             hs.load(digits).encode(picture)
 

@@ -8,12 +8,15 @@ import pytest
 import torch
 
 import hypersphere as hs
+from hypersphere.build import unused_options
 from hypersphere.cli import main
+from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, load_data
 from hypersphere.data.sources import Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.files import own
+from hypersphere.presets import DATA, PRESETS
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.views import RECIPES, evaluation_view
 
@@ -210,3 +213,31 @@ def test_mistakes_in_python_name_options_as_python_does(tmp_path):
             hs.pretrain("byol", **{"data": "digits", "out": tmp_path / "run", **OPTIONS, **options})
         assert "--" not in str(told.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "idle"),
+    [
+        ("byol", {"temperature": 0.2, "queue": 64, "energy_s": 1.0}, ["energy_s", "queue", "temperature"]),
+        ("byol-mhe", {"energy_s": 1.0, "tau": 0.9, "hidden": 32, "norm": "group"}, []),
+        ("simclr", {"tau": 0.9, "size": 64, "labels": "x.csv"}, ["labels", "size", "tau"]),
+        ("simclr-uni", {"uniformity_t": 3.0, "temperature": 0.2, "small_side": 0.4}, ["small_side"]),
+        (
+            "dino",
+            {"teacher_temperature": 0.05, "tau": 0.9, "small_crops": 2, "small_side": 0.4, "predictor": False},
+            ["predictor"],
+        ),
+    ],
+)
+def test_options_that_change_nothing_are_known(method, options, idle):
+    assert unused_options(recipe(method, "digits", **options)) == idle
+
+
+def test_a_recipe_has_no_such_options():
+    assert [(method, data) for method in PRESETS for data in DATA if unused_options(recipe(method, data))] == []
+
+
+def test_unused_options_are_told(tmp_path, capsys):
+    run = hs.pretrain("byol", data="digits", epochs=1, queue=64, hidden=16, out=tmp_path / "run", progress=False)
+    assert capsys.readouterr().err == "hypersphere: queue: of no effect on byol with digits\n"
+    assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} updates)"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.collectives import size
-from hypersphere.config import Config
+from hypersphere.config import Config, recipe
 from hypersphere.data import SOURCES, Images, balanced
 from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
@@ -21,6 +21,7 @@ from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
+from hypersphere.presets import is_folder
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer
 from hypersphere.sets import in_files, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
@@ -104,6 +105,31 @@ def view_recipe(config: Config) -> Recipe:
         crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
         views = dataclasses.replace(views, augmentations=tuple(crops))
     return with_small_crops(views, config.small_crops, config.small_side, config.small_area)
+
+
+# fields that every method uses, or other parts of a run do
+_OF_ALL = {"norm", "seed", "epochs"}
+# field → those that mean nothing while it is 0
+_OPTIONS_OF = {
+    "uniformity": ("uniformity_t",),
+    "energy": ("energy_s", "energy_metric", "energy_half_space", "energy_projection"),
+    "orthogonality": ("orthogonality_kind",),
+    "small_crops": ("small_side", "small_area"),
+}
+
+
+def unused_options(config: Config) -> list[str]:
+    """What was chosen, but nothing of this run looks at."""
+    taken = {name: set(inspect.signature(kind.__init__).parameters) for name, kind in METHODS.items()}
+    fields = {field.name for field in dataclasses.fields(Config)} - _OF_ALL
+    idle = (set.union(*taken.values()) - taken[config.method]) & fields
+    idle.update(name for switch, names in _OPTIONS_OF.items() if not getattr(config, switch) for name in names)
+    if not is_folder(config.data):
+        idle.add("labels")
+    if not in_files(config):
+        idle.add("size")
+    usual = recipe(config.method, config.data)
+    return sorted(name for name in idle if getattr(config, name) != getattr(usual, name))
 
 
 def plan_of(config: Config, images: int) -> Plan:
@@ -203,15 +229,19 @@ def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Ima
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:
     """Does the encoder take these images, and views and parts of them of any size? Before anything is written."""
-    views = view_recipe(config)
+    views, promised = view_recipe(config), (2, features_of(method.encoder))
     whole = centre(views)(images.pixels[:2])
     sides = method.sides([views.size_of(how) for how in views.augmentations])
     for side in sorted({views.size, *sides}, reverse=True):
         try:
             with frozen(method.encoder):
-                encode(method.encoder, whole[:, :, :side, :side])
+                found = tuple(encode(method.encoder, whole[:, :, :side, :side]).shape)
         except (RuntimeError, ValueError, AssertionError) as error:
             shape = " × ".join(map(str, (whole.shape[1], side, side)))
             reason = (str(error) or type(error).__name__).splitlines()[0]
             told = f"the {shape} images that {config.method} shows it of {config.data}"
             raise UserError(f"`encoder` {config.encoder} does not take {told} ({reason})") from None
+        if found != promised:
+            raise UserError(
+                f"`encoder` {config.encoder} made {found} of two images, not {promised} as num_features says"
+            )

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypersphere.errors import UserError, similar
 from hypersphere.presets import DATA, ON_DIGITS, is_folder, named, on_photographs, preset
+from hypersphere.written import reference_to
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]
@@ -51,7 +52,7 @@ class Config:
     small_area: tuple[float, ...] = ()
 
     # Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
-    # hypersphere/digits.
+    # hypersphere/digits; or your own, package.module:function.
     encoder: str = "torchvision/resnet18"
     # First layers of a ResNet: cifar keeps small images at full size.
     stem: Literal["cifar", "imagenet"] = "cifar"
@@ -277,12 +278,23 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple:
         values = value if isinstance(value, list | tuple) else (value,)
         return tuple(_fitting(name, get_args(kind)[0], part) for part in values)
+    if name in _BY_REFERENCE and callable(value):
+        return _reference(name, value)
     accepted, wanted = _ACCEPTED[kind]
     if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool):
         raise UserError(f"`{name}` must be {wanted}, not {reprlib.repr(value)}")
     return kind(value)
 
 
+def _reference(name: str, value: Any) -> str:
+    reference = reference_to(value)
+    if reference is None:
+        wanted = "a name, or a function or class at the top of a module that makes it"
+        raise UserError(f"`{name}` must be {wanted}, not {type(value).__name__}")
+    return reference
+
+
+_BY_REFERENCE = ("encoder",)  # fields that may be given as a function, which is kept by its name
 # type of a field → what may be given for it, and what it is called
 _ACCEPTED: dict[type, tuple[Any, str]] = {
     bool: (bool, "True or False"),

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import shlex
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -19,8 +20,10 @@ from hypersphere.files import put_in_place, write_atomically, write_json
 from hypersphere.loading import CARD, KIND, WEIGHTS, Preprocess, hash_of, plain, weights_as_bytes
 from hypersphere.machine import provenance
 from hypersphere.nn import ENCODERS, features_of
+from hypersphere.nn.encoders import takes_channels
 from hypersphere.progress import tell
 from hypersphere.run import Run, load_run
+from hypersphere.written import is_reference, referred_to
 
 ONNX = "encoder.onnx"
 Format = Literal["safetensors", "onnx"]
@@ -38,8 +41,9 @@ def export(run: str | Path, out: str | Path | None = None, format: Format = "saf
     _prepare(folder, format)
     encoder = plain(loaded.encoder)
     card = describe(loaded, encoder)
-    if not card["metrics"]:
-        tell(f"update {loaded.step:,} is not evaluated, so the card has no metrics: hypersphere evaluate {loaded.path}")
+    if not card["metrics"] and loaded.labelled:
+        command = f"hypersphere evaluate {shlex.quote(str(loaded.path))}"
+        tell(f"update {loaded.step:,} is not evaluated, so the card has no metrics: {command}")
     blob = weights_as_bytes(encoder)
     card["weights"] = {"file": WEIGHTS, "sha256": hashlib.sha256(blob).hexdigest()}
     if format == "onnx":
@@ -70,11 +74,12 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
     config, preprocess = run.config, Preprocess.of(run.config)
     channels = len(view_recipe(config).mean)
     library = config.encoder.partition("/")[0]
+    of_a_library = library != "hypersphere" and not is_reference(config.encoder)
     lines = snippets(config, channels, encoder)
     return {
         "kind": KIND,
         "encoder": config.encoder,
-        "library": None if library == "hypersphere" else library,
+        "library": library if of_a_library else None,
         "architecture": {
             "channels": channels,
             "stem": config.stem,
@@ -114,6 +119,10 @@ def snippets(config: Config, channels: int, encoder: nn.Module) -> dict[str, lis
     library, _, name = config.encoder.partition("/")
     if library == "hypersphere":
         return {}
+    if is_reference(config.encoder):
+        module, _, maker = config.encoder.partition(":")
+        given = f"channels={channels}" if takes_channels(referred_to(config.encoder)) else ""
+        return {module: _lines(module, f"{module}.{maker}({given})", [])}
     if library == "timm":
         return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
     if config.encoder not in ENCODERS:

@@ -37,7 +37,7 @@ KIND = "hypersphere encoder, version 1"
 AT_ONCE = 64  # images decoded before they are encoded
 SIDES = {"stl10": 96}  # of images in memory that evaluation makes smaller
 
-Picture = Any  # a path, a PIL image, or C × H × W bytes as a tensor or array
+Picture = Any  # a path, a PIL image, the bytes of an image file, or C × H × W bytes as a tensor or array
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,14 @@ class Preprocess:
 
     def opened(self, picture: Picture) -> Any:
         """A PIL image in RGB."""
-        if isinstance(picture, str | os.PathLike):
-            return _read(Path(picture), self.side)
+        if isinstance(picture, str | os.PathLike | bytes):
+            return _read(picture if isinstance(picture, bytes) else Path(picture), self.side)
         if isinstance(picture, Tensor | np.ndarray):
             return _pictured(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
         if _is_pil(picture):
             return _in_colours(picture)
-        raise UserError(f"an image is a path, a PIL image or C × H × W bytes, not {type(picture).__name__}")
+        kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
+        raise UserError(f"an image is {kinds}, not {type(picture).__name__}")
 
     def pixels(self, image: Any, how: None = None) -> np.ndarray:
         """3 × side × side bytes of a PIL image in RGB."""
@@ -88,13 +89,14 @@ class Preprocess:
         return centre(recipe)(in_channels(images, len(self.mean)).pixels)
 
 
-def _read(path: Path, side: int) -> Any:
-    if not path.exists():
-        raise UserError(f"there is no file {shown(path)}")
+def _read(file: Path | bytes, side: int) -> Any:
+    if isinstance(file, Path) and not file.exists():
+        raise UserError(f"there is no file {shown(file)}")
     try:
-        return read_image(path, side)
+        return read_image(file, side)
     except Unreadable as reason:
-        raise UserError(f"{shown(path)} cannot be read ({reason})") from None
+        told = shown(file) if isinstance(file, Path) else "an image given as bytes"
+        raise UserError(f"{told} cannot be read ({reason})") from None
 
 
 def _is_pil(picture: Any) -> bool:
@@ -113,7 +115,7 @@ def _in_colours(image: Any) -> Any:
 def _pictured(pixels: np.ndarray) -> Any:
     from PIL import Image
 
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or not pixels.size:
         raise UserError(
             f"an image must be C × H × W bytes with C 1 or 3, not {pixels.dtype} of shape {tuple(pixels.shape)}"
         )
@@ -141,7 +143,7 @@ class Loaded:
 
     def encode(self, pictures: Sequence[Picture]) -> Tensor:
         """N × D features in float32, on the encoder's device."""
-        if isinstance(pictures, str | os.PathLike) or _is_pil(pictures):
+        if isinstance(pictures, str | bytes | os.PathLike) or _is_pil(pictures):
             raise UserError("encode() takes a list of images, even of one")
         found = [torch.zeros(0, self.features, device=self.device)]
         for first in range(0, len(pictures), AT_ONCE):

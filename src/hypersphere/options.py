@@ -109,4 +109,6 @@ def _one_line(box: str) -> str:
     lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
     groups = itertools.groupby(lines, key=lambda line: re.search(r"\w", line) is not None)
     message = next(" ".join(group) for worded, group in groups if worded)
-    return re.sub(r"^Error parsing (--[\w-]+: )?(\w+: )?", r"\1", message)
+    message = re.sub(r"^Error parsing (--[\w-]+: )?(\w+: )?", r"\1", message)
+    message = re.sub(r"invalid literal for int\(\) with base 10: ", "a whole number is wanted, not ", message)
+    return re.sub(r"could not convert string to float: ", "a number is wanted, not ", message)

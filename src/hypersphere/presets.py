@@ -263,5 +263,6 @@ def named(option: str, name: Any, table: dict[str, dict[str, Any]]) -> dict[str,
     if not isinstance(name, str):
         raise UserError(f"`{option}` must be a name ({there}), not of type {type(name).__name__}")
     if name not in table:
-        raise UserError(f"unknown {option} {name!r}{similar(name, table)} (there are {there})")
+        folder = ", and there is no such folder" if table is DATA else ""
+        raise UserError(f"unknown {option} {name!r}{similar(name, table)} (there are {there}{folder})")
     return table[name]

@@ -12,7 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hypersphere.build import build_method, monitors_of, plan_of, rehearse_update, trainer_of, try_encoder, view_recipe
+from hypersphere.build import (
+    build_method,
+    monitors_of,
+    plan_of,
+    rehearse_update,
+    trainer_of,
+    try_encoder,
+    unused_options,
+    view_recipe,
+)
 from hypersphere.collectives import (
     agreed,
     first_does,
@@ -104,6 +113,8 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
 def start(config: Config, *, progress: bool = True) -> Run:
     """A new run in a new folder, made once everything else is known to be right."""
     precision = pick_precision(config.precision, pick_device(config.device))
+    if names := unused_options(config):
+        tell(f"{', '.join(names)}: of no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)
 
 

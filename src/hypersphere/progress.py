@@ -62,7 +62,11 @@ class _Lines(Progress):
             return
         self.told, self.done = now, done
         left = (now - self.began) / max(1, done - self.start) * (self.total - done)
-        print(f"{self.title}: {100 * done // self.total} %, {left:.0f} s left {self.note}", file=sys.stderr, flush=True)
+        print(
+            f"{self.title}: {100 * done // self.total} %, {duration(left)} left {self.note}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 @contextlib.contextmanager

@@ -50,6 +50,9 @@ class Run:
     def __init__(self, path: Path, config: Config, method: Method, step: int, seconds: float) -> None:
         self.path, self.config, self.method, self.step, self.seconds = path, config, method, step, seconds
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}: {self.config.title} on {self.config.data}, {self.step:,} updates)"
+
     @property
     def encoder(self) -> nn.Module:
         """In evaluation mode, on the device it was trained on."""

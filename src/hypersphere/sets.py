@@ -28,7 +28,7 @@ from hypersphere.views.crops import middle_of
 
 MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that are held in memory
 WATCHED = (4096, 1024)  # and that monitors do
-HELD_OUT_SHARE = 20  # one in so many, of a folder with labels
+ENOUGH_HELD_OUT = 500  # images of a folder with labels, and a tenth of that of each class
 FILES = "files.json"  # of a run that learns from files: their names and labels
 
 
@@ -48,13 +48,16 @@ def voting_of(data: str) -> Voting:
     return Voting(20, 0.07) if source is None else Voting(source.neighbours, source.temperature)
 
 
-def recipe_for(method: str, data: str = "cifar10", **options: Any) -> Config:
+def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options: Any) -> Config:
     """A method's recipe on a data set, or on a folder: by what is found there, which is told."""
+    data = os.fspath(data) if isinstance(data, os.PathLike) else data
     if not is_folder(data):
         return recipe(method, data, **options)
     where = data if "://" in data else os.path.abspath(os.path.expanduser(data))
     files = _parts(where, options.get("labels"))["train"]
     found = survey(files)
+    if len(files) < 2:
+        raise UserError(f"{where} holds one image: learning takes two or more")
     by_size = folder_options(found.images, options.get("size") or found.sides[1])
     if "lr" in preset(method):  # that of a folder is for LARS
         del by_size["lr"]
@@ -100,16 +103,23 @@ def files_of(config: Config, holdout: Holdout, run: Path | None = None) -> tuple
 
 
 def _held_out(train: Listing) -> tuple[Listing, Listing]:
-    """One in so many: as many of each class, or, where a class has but one image, of all."""
+    """A share: as many of each class, or, where a class has but one image, of all."""
     if train.labels is None:
         return train, train[permutation(len(train), seed=0, stream=SPLIT)[:MOST_HELD_OUT].sort().values]
     counts = train.labels[train.labels >= 0].bincount()
     least = int(counts[counts > 0].min())
-    few = max(2, len(train) // HELD_OUT_SHARE)
-    rest, some = balanced(train.labels, max(1, least // HELD_OUT_SHARE)) if least > 1 else drawn(len(train), few)
+    if least > 1:
+        rest, some = balanced(train.labels, _share(least, ENOUGH_HELD_OUT // 10))
+    else:
+        rest, some = drawn(len(train), max(2, _share(len(train), ENOUGH_HELD_OUT)))
     if len(rest) < 2:
         raise UserError("a folder with labels needs four images or more, to hold two out")
     return train[rest], train[some]
+
+
+def _share(images: int, enough: int) -> int:
+    """One in twenty; of few images one in five, for an accuracy of a handful says nothing."""
+    return max(1, images // 20, min(images // 5, enough))
 
 
 def decoded(files: Listing, side: int, workers: int, most: int, progress: bool = False) -> Images:

@@ -13,6 +13,7 @@ from hypersphere.build import view_recipe
 from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError, similar
 from hypersphere.evaluate import centre
+from hypersphere.loading import CARD, WEIGHTS, load, read_card
 from hypersphere.machine import pick_device
 from hypersphere.nn import build_encoder
 from hypersphere.nn.encoders import ENCODERS
@@ -21,6 +22,7 @@ from hypersphere.nn.zoo import build_model, model_name
 from hypersphere.run import Run, load_run
 from hypersphere.sets import images_of
 from hypersphere.views import Recipe, Views
+from hypersphere.written import is_reference
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 AT_ONCE = 64
@@ -61,10 +63,12 @@ class Subject(NamedTuple):
 
 
 def subject_of(target: str | Path | Run | nn.Module, wishes: Wishes) -> Subject:
-    if isinstance(target, str | Path) and (Path(target) / "run.json").is_file():
-        target = load_run(target, wishes.device)
+    if isinstance(target, str | Path) and (run := _folder_with("run.json", Path(target), "checkpoint.pt")):
+        target = load_run(run, wishes.device)
     if isinstance(target, Run):
         return _of_run(target, wishes)
+    if isinstance(target, str | Path) and (exported := _folder_with(CARD, Path(target), WEIGHTS, CARD)):
+        return _of_exported(exported, wishes)
     encoder, title = (target, type(target).__name__) if isinstance(target, nn.Module) else _named(str(target), wishes)
     if not isinstance(target, nn.Module):
         encoder.to(pick_device(wishes.device))
@@ -81,6 +85,21 @@ def _of_run(run: Run, wishes: Wishes) -> Subject:
     if wishes.data not in (None, config.data):
         config = recipe("byol", wishes.data or "", root=wishes.root or run.config.root)
     return _shown(title, run.encoder, parts, config, len(own.mean), own.size, wishes.images or 2000)
+
+
+def _folder_with(known: str, path: Path, *names: str) -> Path | None:
+    """The folder that holds a file of this name, given as itself or by one of the names in it."""
+    folder = path.parent if path.name in names else path
+    return folder if (folder / known).is_file() else None
+
+
+def _of_exported(folder: Path, wishes: Wishes) -> Subject:
+    loaded = load(folder, wishes.device)
+    learnt = Config.from_json(read_card(folder / CARD)["run"]["config"])
+    config = recipe("byol", wishes.data, root=wishes.root) if wishes.data else learnt.replace(root=wishes.root)
+    channels, side = len(loaded.preprocess.mean), loaded.preprocess.size
+    parts = {"encoder": loaded.encoder}
+    return _shown(f"{folder}", loaded.encoder, parts, config, channels, side, wishes.images or 2000)
 
 
 def _shown(
@@ -121,7 +140,7 @@ def _named(target: str, wishes: Wishes) -> tuple[nn.Module, str]:
 
 
 def _model(name: str, pretrained: bool) -> nn.Module:
-    if name.startswith("hypersphere/"):
+    if name.startswith("hypersphere/") or is_reference(name):
         return build_encoder(name, channels=1 if name == "hypersphere/digits" else 3)
     whole = model_name(name)
     if whole is None:

@@ -45,8 +45,22 @@ def test_holes_are_filled_and_noted(files, workers):
     files[1].write_bytes(files[3].read_bytes())  # mended meanwhile
     (found,) = stream([asked(1)])
     assert found.pixels[0, 0, 0] == 103
-    with pytest.raises(UserError, match=r"none of 1 images could be read, such as .*4.png \(vanished\)"):
-        list(stream([asked(4)]))
+
+
+def test_a_batch_of_holes_is_filled_with_the_next_files(files):
+    for n in (3, 4, 11):
+        files[n].unlink()
+    stream = Stream(files, brightness, side=None, workers=0)
+    first, second = stream([asked(3, 11), asked(4)])
+    assert (first.sample.tolist(), second.sample.tolist()) == ([5, 0], [5])
+    assert first.pixels[:, 0, 0].tolist() == [105, 100]
+    assert set(stream.unreadable) == {files[3], files[4], files[11]}
+    (again,) = Stream(files, brightness, side=None, workers=0)([asked(4)])
+    assert again.sample.tolist() == [5]
+    for file in files:
+        file.unlink(missing_ok=True)
+    with pytest.raises(UserError, match=r"none of 12 images could be read, such as .*png \(vanished\)"):
+        list(stream([asked(1)]))
 
 
 def test_batches_are_asked_for_as_they_are_needed(files):

@@ -170,6 +170,8 @@ def test_an_encoder_of_one_size_is_told_apart_before_a_run(name, side):
     try_encoder(config, method, images)
 
     class Fixed(torch.nn.Module):
+        num_features = 64
+
         def forward(self, x):
             assert x.shape[2:] == (8, 8), "8 × 8 alone"
             return x.flatten(1)

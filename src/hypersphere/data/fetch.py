@@ -62,6 +62,7 @@ def fetch_archive(archive: Archive, root: Path) -> None:
         raise UserError(f"{archive.name}: cannot make the folder {root}: {error.strerror}") from None
     given = root / archive.file
     if not given.is_file():
+        tell(f"{archive.name} is not in {root}: downloading it from {archive.url}")
         _fetch_from_host(archive, root)
     elif md5_of(given) == archive.md5:
         _unpack(archive, given, root)

@@ -44,7 +44,8 @@ def some_images(folder: Path) -> tuple[Path, ...]:
     """The same, where there is one at least."""
     paths = find_images(folder)
     if not paths:
-        raise UserError(f"there is no image below {folder} (of the kinds {', '.join(sorted(SUFFIXES))})")
+        tars = "; tar files are given by name: " + str(folder / "*.tar") if any(folder.glob("*.tar")) else ""
+        raise UserError(f"there is no image below {folder} (of the kinds {', '.join(sorted(SUFFIXES))}){tars}")
     return paths
 
 
@@ -86,7 +87,8 @@ def labels_from(table: Path, files: Listing, folder: Path) -> Listing:
         with open(table, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"`labels` {table} cannot be read ({error})") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"`labels` {table} cannot be read ({reason})") from None
     if not rows or not {"path", "label"} <= rows[0].keys():
         raise UserError(f"`labels` {table} must have the columns path and label in its first line")
     named = {str(folder / row["path"]): row["label"] for row in rows if row["path"] and row["label"]}

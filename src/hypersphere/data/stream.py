@@ -76,8 +76,9 @@ class _Asked:
 
 
 class Stream:
-    """`batches` in, decoded batches out, in order. A file that cannot be read is replaced by another of its batch, and
-    noted in `unreadable`; without `fill` it is left out, and a batch of such files alone is not handed out."""
+    """`batches` in, decoded batches out, in order. A file that cannot be read is replaced by another of its batch, or,
+    where there is none, by the next of the list, and noted in `unreadable`; without `fill` it is left out, and a batch
+    of such files alone is not handed out."""
 
     def __init__(
         self,
@@ -92,9 +93,9 @@ class Stream:
         self.paths, self.unreadable, self.fill = Paths(paths), dict[Path | str, str](), fill
         self._asked = _Asked()
         options: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
-        files = _Files(self.paths, make, side)
+        self._files = _Files(self.paths, make, side)
         self._loader = DataLoader(
-            files,
+            self._files,
             batch_sampler=self._asked,
             num_workers=workers,
             collate_fn=partial(_collate, fill=fill),
@@ -113,8 +114,24 @@ class Stream:
             if pixels is not None:
                 yield Decoded(pixels, torch.tensor([batch[place].sample for place in used]))
             elif self.fill:
-                path, reason = next(reversed(self.unreadable.items()))
-                raise UserError(f"none of {len(batch)} images could be read, such as {path} ({reason})")
+                yield self._instead(batch)
+
+    def _instead(self, batch: list[Wanted]) -> Decoded:
+        """The next in the list that can be read, in place of each: the same after a run was continued."""
+        found = [self._next_readable(wanted) for wanted in batch]
+        pixels, samples = zip(*found, strict=True)
+        return Decoded(torch.from_numpy(np.stack(pixels)), torch.tensor(samples))
+
+    def _next_readable(self, wanted: Wanted) -> tuple[np.ndarray, int]:
+        count = len(self.paths)
+        for sample in ((wanted.sample + step) % count for step in range(1, count)):
+            if self.paths[sample] not in self.unreadable:
+                pixels, reason = self._files[wanted._replace(sample=sample)]
+                if pixels is not None:
+                    return pixels, sample
+                self.unreadable[self.paths[sample]] = reason
+        path, reason = next(reversed(self.unreadable.items()))
+        raise UserError(f"none of {count} images could be read, such as {path} ({reason})")
 
 
 def _used(count: int, holes: Container[int], fill: bool) -> list[int]:

@@ -25,7 +25,7 @@ class Survey(NamedTuple):
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
         low, median, high = self.sides
-        broken = f"; {self.unreadable} of {self.looked_at} looked at are broken" if self.unreadable else ""
+        broken = f"; {self.unreadable} of {self.looked_at} looked at are no images" if self.unreadable else ""
         return f"{self.images:,} images ({kinds}), the shorter side {low} to {high} pixels, {median} the median{broken}"
 
 

@@ -1,5 +1,6 @@
 """Encoders by name, as their libraries name them. Each maps B × C × H × W images to B × `num_features`."""
 
+import inspect
 from collections.abc import Callable
 from typing import Literal
 
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 
 from hypersphere.errors import UserError
 from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
+from hypersphere.written import is_reference, referred_to
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -15,7 +17,8 @@ def build_encoder(
     name: str, *, channels: int = 3, stem: Stem = "imagenet", norm: Norm = "batch", dimensions: int | None = None
 ) -> nn.Module:
     """`stem="cifar"` keeps small images at full size (3 × 3, stride 1, no pooling); `dimensions` adds a linear layer
-    to that many outputs (2 for the pictures on the circle). Other models of torchvision and timm are as they come."""
+    to that many outputs (2 for the pictures on the circle). Other models of torchvision and timm are as they come, and
+    so is what a function of the user's makes, `package.module:function`."""
     encoder = ENCODERS[name](channels, stem, norm) if name in ENCODERS else _other(name, channels, norm)
     if norm == "group":
         standardize_weights(encoder)
@@ -28,13 +31,36 @@ def build_encoder(
 
 
 def _other(name: str, channels: int, norm: Norm) -> nn.Module:
-    if not name.startswith(("torchvision/", "timm/")):
-        raise UserError(f"unknown encoder {name!r}: there are {', '.join(ENCODERS)}, and torchvision/… and timm/…")
+    if not name.startswith(("torchvision/", "timm/")) and not is_reference(name):
+        from hypersphere.nn.zoo import model_name
+
+        meant = f": did you mean {whole!r}?" if (whole := model_name(name)) else ""
+        there = f"{', '.join(ENCODERS)}, torchvision/… and timm/…, and your own as package.module:function"
+        raise UserError(f"unknown encoder {name!r}{meant} (there are {there})")
     if norm != "batch":
         raise UserError(f"`norm` {norm} is not for {name}, whose normalization is its own")
+    if is_reference(name):
+        return _written(name, channels)
     from hypersphere.nn.zoo import build_model
 
     return build_model(name, channels)
+
+
+def _written(name: str, channels: int) -> nn.Module:
+    """By a user: called without arguments, or with the number of channels where it names these."""
+    make = referred_to(name)
+    if not callable(make) or isinstance(make, nn.Module):
+        raise UserError(f"`encoder` {name} must be a function or class that makes a network, not {type(make).__name__}")
+    encoder = make(channels=channels) if takes_channels(make) else make()
+    if not isinstance(encoder, nn.Module):
+        raise UserError(f"`encoder` {name} made no torch.nn.Module, but {type(encoder).__name__}")
+    if not isinstance(getattr(encoder, "num_features", None), int):
+        raise UserError(f"`encoder` {name} made a network without num_features: set this to how many outputs it has")
+    return encoder
+
+
+def takes_channels(make: Callable[..., nn.Module]) -> bool:
+    return "channels" in inspect.signature(make).parameters
 
 
 def features_of(encoder: nn.Module) -> int:

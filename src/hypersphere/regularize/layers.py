@@ -145,7 +145,9 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
         if not matching:
             parts = dict.fromkeys(_plain(name).split(".")[0] for name, module in layers if _trainable(module))
             there = f"; its parts with such layers are: {', '.join(parts)}" if parts else ""
-            raise ValueError(f"the model has no Linear or Conv layer with two neurons or more in {told}{there}")
+            raise ValueError(
+                f"the model has no Linear, Conv or MultiheadAttention layer with two neurons or more in {told}{there}"
+            )
         wanted |= trainable
     chosen: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
     for name, module in layers:

@@ -23,6 +23,8 @@ def print_diagnosis(found: Diagnosis) -> None:
         if layers:
             _print_layers(console, title, layers)
     console.print(Text(f"{found.verdict[0].upper()}{found.verdict[1:]}.", "bold"))
+    marks = "  ".join(f"{mark} {health or 'no judgement'}" for health, (mark, _) in _MARKS.items())
+    console.print(Text(f"{marks}\nG2: log of the mean of exp(−2 distance²), a2: mean of 1 / angle², over pairs", "dim"))
 
 
 def _print_layers(console: Any, title: str, layers: list[Layer]) -> None:

@@ -31,7 +31,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         ) from None
     except Exception as error:
         reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path} is damaged or no checkpoint ({reason})") from None
+        raise UserError(f"{path} is damaged or no checkpoint ({reason}): without it, `resume` begins anew") from None
     if not isinstance(state, dict) or not {"hash", "step", "seconds", "method", "optimizer"} <= state.keys():
         raise UserError(f"{path} is not a checkpoint of a run")
     return state
