@@ -12,6 +12,7 @@ from hypersphere import feed, sets
 from hypersphere.cli import main
 from hypersphere.commands.learn import recipe_of
 from hypersphere.data import Listing
+from hypersphere.data.splits import share_held_out
 from hypersphere.errors import UserError
 from hypersphere.presets import folder_options
 from hypersphere.train import loop
@@ -166,7 +167,7 @@ def test_one_image_a_class(tmp_path):
 
 
 def test_few_images_have_a_larger_share_held_out():
-    assert [sets._share(images, 50) for images in (2, 9, 70, 250, 400, 1000, 5000)] == [1, 1, 14, 50, 50, 50, 250]
+    assert [share_held_out(images, 50) for images in (2, 9, 70, 250, 400, 1000, 5000)] == [1, 1, 14, 50, 50, 50, 250]
 
 
 def test_labels_come_before_none(tmp_path):

@@ -23,7 +23,7 @@ from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.presets import is_folder
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer
-from hypersphere.sets import in_files, voting_of
+from hypersphere.sets import of_any_size, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Monitor, Plan, Trainer
@@ -95,7 +95,7 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
 
 
 def view_recipe(config: Config) -> Recipe:
-    views = folder_recipe(config.size or 224) if in_files(config) else RECIPES[config.data]
+    views = folder_recipe(config.size or 224) if of_any_size(config) else RECIPES[config.data]
     if config.policy != "data":
         views = dataclasses.replace(views, augmentations=(POLICIES[config.policy],) * 2)
     if config.randaugment:
@@ -126,7 +126,7 @@ def unused_options(config: Config) -> list[str]:
     idle.update(name for switch, names in _OPTIONS_OF.items() if not getattr(config, switch) for name in names)
     if not is_folder(config.data):
         idle.add("labels")
-    if not in_files(config):
+    if not of_any_size(config):
         idle.add("size")
     usual = recipe(config.method, config.data)
     return sorted(name for name in idle if getattr(config, name) != getattr(usual, name))

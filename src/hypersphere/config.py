@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypersphere.errors import UserError, similar
 from hypersphere.presets import DATA, ON_DIGITS, is_folder, named, on_photographs, preset
-from hypersphere.written import reference_to
+from hypersphere.written import is_arrays, reference_to
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]
@@ -31,7 +31,8 @@ def _unhashed(default: Any) -> Any:
 class Config:
     """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs."""
 
-    # Data set, by its name (hypersphere data lists them), or a folder of images.
+    # Data set, by its name (hypersphere data lists them); or a folder of images, a .npz file of arrays, or
+    # package.module:function, which makes them.
     data: str = "cifar10"
     # Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set.
     holdout: Literal["validation", "test"] = "validation"
@@ -39,7 +40,7 @@ class Config:
     root: Path | None = _unhashed(None)
     # Labels of a folder's images: a CSV file with columns path and label (None: the names of its folders).
     labels: str | None = None
-    # Pixels of a side of the encoder's input, for a folder of images (None: by their size).
+    # Pixels of a side of the encoder's input, for images of your own (None: by their size).
     size: int | None = None
     # Least share of the image's area that a random crop keeps (None: the data set's recipe).
     crop_min: float | None = None
@@ -192,7 +193,8 @@ class Config:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Config).items():
             object.__setattr__(self, name, _fitting(name, kind, getattr(self, name)))
-        self._check("data", self.data in DATA or is_folder(self.data), f"one of {', '.join(DATA)}, or a folder")
+        own = is_folder(self.data) or is_arrays(self.data)
+        self._check("data", own or self.data in DATA, f"one of {', '.join(DATA)}, a folder or a file of arrays")
         self._check("size", self.size is None or 8 <= self.size <= 1024, "between 8 and 1024")
         self._check("workers", self.workers is None or self.workers >= 0, "at least 0")
         of_networks = ("hidden", "projection", "bottleneck", "layers", "queue", "jigsaw")
@@ -294,7 +296,7 @@ def _reference(name: str, value: Any) -> str:
     return reference
 
 
-_BY_REFERENCE = ("encoder",)  # fields that may be given as a function, which is kept by its name
+_BY_REFERENCE = ("encoder", "data")  # fields that may be given as a function, which is kept by its name
 # type of a field → what may be given for it, and what it is called
 _ACCEPTED: dict[type, tuple[Any, str]] = {
     bool: (bool, "True or False"),
@@ -309,7 +311,7 @@ _HASHED = [name for name, f in _FIELDS.items() if f.metadata.get("hashed", True)
 
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
-    of_data = {} if is_folder(data) else named("data", data, DATA)
+    of_data = {} if is_folder(data) or is_arrays(data) else named("data", data, DATA)
     of_method = {**preset(method), **on_photographs(method, data, of_data.get("size"))}
     if data == "digits":
         of_method = {**of_method, **of_data, **ON_DIGITS.get(of_method["method"], {})}

@@ -28,7 +28,7 @@ from hypersphere.machine import pick_device
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.weights import read_weights
 from hypersphere.run import load_run
-from hypersphere.sets import in_files, stored_side
+from hypersphere.sets import of_any_size, stored_side
 from hypersphere.views import Augmentation, Recipe
 from hypersphere.views.crops import middle
 
@@ -55,7 +55,7 @@ class Preprocess:
     def of(config: Config) -> "Preprocess":
         recipe = view_recipe(config)
         side = SIDES.get(config.data, recipe.resize or recipe.size)
-        side = stored_side(config) if in_files(config) else side
+        side = stored_side(config) if of_any_size(config) else side
         return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop)
 
     @staticmethod

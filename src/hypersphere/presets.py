@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError, similar
+from hypersphere.written import is_arrays
 
 _SGD: dict[str, Any] = {
     "uniformity": 0.0,
@@ -212,10 +213,10 @@ OF_MANY_IMAGES = ("epochs", "batch", "queue", "prototypes", "tau", "hidden", "pr
 
 
 def is_folder(data: Any) -> bool:
-    """No data set's name, but a path."""
-    return (
-        isinstance(data, str) and data not in DATA and (os.sep in data or data.endswith(".tar") or Path(data).is_dir())
-    )
+    """No data set's name, but a path of images."""
+    if not isinstance(data, str) or data in DATA or is_arrays(data):
+        return False
+    return os.sep in data or data.endswith(".tar") or Path(data).is_dir()
 
 
 SIZES = (32, 64, 96, 128, 160, 224)  # of the encoder's input, for images of any size

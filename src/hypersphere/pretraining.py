@@ -53,6 +53,7 @@ from hypersphere.sets import (
     images_of,
     in_files,
     middles,
+    of_any_size,
     recipe_for,
     save_files,
     stored_side,
@@ -147,8 +148,9 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     watched = WATCHED if rank() == 0 else (2, 2)  # monitors are the first's
     images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
     learnt, held_out = (some.to(how.device) for some in images)
-    if files is not None and path is None and is_first():
-        tell(_intention(config, *files))
+    if of_any_size(config) and path is None and is_first():
+        counts = [len(some) for some in files or (learnt, held_out)]
+        tell(_intention(config, counts[0], counts[1], labelled=len(learnt.classes) > 0))
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
         trainer = agreed(lambda: _new_trainer(config, how, learnt))
@@ -166,12 +168,12 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     return run
 
 
-def _intention(config: Config, learnt: Listing, held_out: Listing) -> str:
-    """What a run on files is about to do."""
+def _intention(config: Config, learnt: int, held_out: int, labelled: bool) -> str:
+    """What a run on a user's images is about to do."""
     side = view_recipe(config).size
     plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, epochs: {config.epochs}"
-    apart = "of them watched" if held_out.labels is None else "held out"
-    return f"{config.title}: {plan}; {len(learnt):,} images to learn from, {len(held_out):,} {apart}"
+    apart = "held out" if labelled else "of them watched"
+    return f"{config.title}: {plan}; {learnt:,} images to learn from, {held_out:,} {apart}"
 
 
 def _new_trainer(config: Config, how: Execution, learnt: Images) -> Trainer:

@@ -1,6 +1,7 @@
 """A run: its folder, its encoder, and what probes find in it."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from hypersphere.files import write_json
 from hypersphere.launch import is_first
 from hypersphere.machine import evaluation_of, pick_device
 from hypersphere.methods import Method
+from hypersphere.presets import is_folder
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.probing import InFiles
 from hypersphere.sets import (
@@ -41,7 +43,8 @@ from hypersphere.train import (
     read_metrics,
     restore,
 )
-from hypersphere.views import RECIPES, Recipe, Views
+from hypersphere.views import RECIPES, Recipe, Views, folder_recipe
+from hypersphere.written import is_arrays
 
 
 class Run:
@@ -78,6 +81,8 @@ class Run:
     @property
     def labelled(self) -> bool:
         """Whether its images have labels to measure accuracy by."""
+        if is_arrays(self.config.data):
+            return _classes(self.path) > 1
         files = learnt_files(self.config, self.path)
         return files is None or len(files.classes) > 1
 
@@ -134,14 +139,16 @@ class Run:
 
     def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
         there = [name for name in SOURCES if name != self.config.data]
+        others = [os.path.abspath(name) if os.path.exists(name) and name not in SOURCES else name for name in others]
         for name in others:
-            if name not in there:
+            if name == self.config.data or not (name in there or is_folder(name) or is_arrays(name)):
                 reason = "is what the run learnt from" if name == self.config.data else "is unknown"
-                raise UserError(f"`transfer` {name} {reason}: choose from {', '.join(there)}")
+                raise UserError(f"`transfer` {name} {reason}: choose from {', '.join(there)}, or images of your own")
         found: Evaluation = {}
         for name in others:
             measured = evaluate_on(self.encoder, self.config, probes, holdout, data=name, progress=progress)
-            found |= {f"transfer/{name}/{probe}": values for probe, values in measured.items()}
+            told = self.config.replace(data=name).data_name
+            found |= {f"transfer/{told}/{probe}": values for probe, values in measured.items()}
         return found
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
@@ -184,8 +191,9 @@ def evaluate_on(
     """Probe any encoder on a config's data, or on other `data`, on the encoder's device if it has one."""
     device, recipe, data = _device_of(encoder), view_recipe(config), data or config.data
     if data != config.data:
-        recipe = transferred(RECIPES[data], recipe)
-    sets = _pictures(config, data, holdout, recipe, device, run, progress)
+        config = config.replace(data=data, labels=None, size=recipe.size)
+        recipe = transferred(RECIPES.get(data, folder_recipe(recipe.size)), recipe)
+    sets = _pictures(config, holdout, recipe, device, run, progress)
     if len(sets) < 2 or not all(map(len, sets)):
         raise UserError(f"the images of {data} have no labels to probe with: hypersphere diagnose needs none")
     learnt, held_out = sets
@@ -206,13 +214,13 @@ def evaluate_on(
 
 
 def _pictures(
-    config: Config, data: str, holdout: Holdout, recipe: Recipe, device: torch.device, run: Path | None, progress: bool
+    config: Config, holdout: Holdout, recipe: Recipe, device: torch.device, run: Path | None, progress: bool
 ) -> list[Pictures]:
     """What is learnt from and what is held out, of which the labels are known."""
-    if in_files(config) and data == config.data:
+    if in_files(config) and len(recipe.mean) == 3:
         given = (recipe, config.seed, device, workers_of(config), progress)
         return [InFiles(files, *given).labelled for files in files_of(config, holdout, run) if files.labels is not None]
-    images = (some.to(device).labelled for some in load_data(data, holdout, config.root))
+    images = (some.to(device).labelled for some in images_of(config, holdout, run=run))
     return [InMemory(in_channels(some, len(recipe.mean)), Views(recipe, config.seed)) for some in images]
 
 
@@ -247,7 +255,7 @@ def learnt_files(config: Config, path: Path | None) -> Listing | None:
 def load_run(path: str | Path, device: str | torch.device = "auto") -> Run:
     """A run as its last checkpoint left it."""
     path, config = Path(path), load_config(path)
-    method = build_method(config, len(view_recipe(config).mean), _classes(path))
+    method = build_method(config, len(view_recipe(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
     _load(run)
     method.to(pick_device(device))
@@ -282,4 +290,4 @@ def load_config(path: str | Path) -> Config:
 def _classes(path: Path) -> int:
     """Of the images that a run learns from; older runs, which need it not, do not know."""
     found = json.loads((path / "run.json").read_text()).get("classes", 2)
-    return found if isinstance(found, int) and found > 1 else 2
+    return found if isinstance(found, int) else 2

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from hypersphere.config import Config, recipe
-from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, balanced, list_data, load_data
+from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, list_data, load_data
+from hypersphere.data.arrays import read_arrays
 from hypersphere.data.folder import labels_from, list_folder
 from hypersphere.data.shards import MEMBER, is_shards, list_shards
-from hypersphere.data.splits import drawn
+from hypersphere.data.splits import held_out_of
 from hypersphere.data.stream import Stream, Wanted, default_workers
 from hypersphere.data.survey import survey
 from hypersphere.draws import SPLIT, permutation
@@ -25,10 +26,10 @@ from hypersphere.presets import folder_options, is_folder, on_photographs, prese
 from hypersphere.progress import progress_bar, tell
 from hypersphere.views import folder_recipe
 from hypersphere.views.crops import middle_of
+from hypersphere.written import is_arrays, is_reference, reference_to
 
 MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that are held in memory
 WATCHED = (4096, 1024)  # and that monitors do
-ENOUGH_HELD_OUT = 500  # images of a folder with labels, and a tenth of that of each class
 FILES = "files.json"  # of a run that learns from files: their names and labels
 
 
@@ -43,6 +44,11 @@ def in_files(config: Config) -> bool:
     return config.data in FILE_SOURCES or is_folder(config.data)
 
 
+def of_any_size(config: Config) -> bool:
+    """Images that no recipe of their own is known for: `size` says what the encoder sees."""
+    return in_files(config) or is_arrays(config.data)
+
+
 def voting_of(data: str) -> Voting:
     source = SOURCES.get(data) or FILE_SOURCES.get(data)
     return Voting(20, 0.07) if source is None else Voting(source.neighbours, source.temperature)
@@ -50,7 +56,9 @@ def voting_of(data: str) -> Voting:
 
 def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options: Any) -> Config:
     """A method's recipe on a data set, or on a folder: by what is found there, which is told."""
-    data = os.fspath(data) if isinstance(data, os.PathLike) else data
+    data = os.fspath(data) if isinstance(data, os.PathLike) else reference_to(data) or data
+    if is_arrays(data):
+        return _recipe_for_arrays(method, data, options)
     if not is_folder(data):
         return recipe(method, data, **options)
     where = data if "://" in data else os.path.abspath(os.path.expanduser(data))
@@ -58,12 +66,29 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     found = survey(files)
     if len(files) < 2:
         raise UserError(f"{where} holds one image: learning takes two or more")
-    by_size = folder_options(found.images, options.get("size") or found.sides[1])
+    config = _recipe_by_size(method, where, found.images, found.sides[1], options)
+    tell(f"{where}: {found}; {_classes_told(files.classes)}")
+    return config
+
+
+def _recipe_for_arrays(method: str, data: str, options: dict[str, Any]) -> Config:
+    where = data if is_reference(data) else os.path.abspath(os.path.expanduser(data))
+    train = read_arrays(where)["train"]
+    height, width = train.pixels.shape[2:]
+    config = _recipe_by_size(method, where, len(train), min(height, width), options)
+    tell(f"{where}: {len(train):,} images of {height} × {width} pixels; {_classes_told(train.classes)}")
+    return config
+
+
+def _recipe_by_size(method: str, where: str, images: int, side: int, options: dict[str, Any]) -> Config:
+    by_size = folder_options(images, options.get("size") or side)
     if "lr" in preset(method):  # that of a folder is for LARS
         del by_size["lr"]
-    config = recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})
-    tell(f"{where}: {found}; {f'{len(files.classes)} classes' if files.classes else 'no labels'}")
-    return config
+    return recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})
+
+
+def _classes_told(classes: tuple[str, ...]) -> str:
+    return f"{len(classes)} classes" if classes else "no labels"
 
 
 def _parts(where: str, labels: str | None) -> dict[str, Listing]:
@@ -99,27 +124,10 @@ def files_of(config: Config, holdout: Holdout, run: Path | None = None) -> tuple
             wanted = "a folder train and a folder test (or val) below it"
             raise UserError(f"{config.data} has no test set: it would be {wanted}")
         return train, test or val  # type: ignore[return-value]
-    return (train, val) if val is not None else _held_out(train)
-
-
-def _held_out(train: Listing) -> tuple[Listing, Listing]:
-    """A share: as many of each class, or, where a class has but one image, of all."""
-    if train.labels is None:
-        return train, train[permutation(len(train), seed=0, stream=SPLIT)[:MOST_HELD_OUT].sort().values]
-    counts = train.labels[train.labels >= 0].bincount()
-    least = int(counts[counts > 0].min())
-    if least > 1:
-        rest, some = balanced(train.labels, _share(least, ENOUGH_HELD_OUT // 10))
-    else:
-        rest, some = drawn(len(train), max(2, _share(len(train), ENOUGH_HELD_OUT)))
-    if len(rest) < 2:
-        raise UserError("a folder with labels needs four images or more, to hold two out")
+    if val is not None:
+        return train, val
+    rest, some = held_out_of(train.labels, len(train))
     return train[rest], train[some]
-
-
-def _share(images: int, enough: int) -> int:
-    """One in twenty; of few images one in five, for an accuracy of a handful says nothing."""
-    return max(1, images // 20, min(images // 5, enough))
 
 
 def decoded(files: Listing, side: int, workers: int, most: int, progress: bool = False) -> Images:

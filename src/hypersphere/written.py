@@ -1,4 +1,4 @@
-"""What users wrote themselves, by where it can be imported from: `package.module:name`."""
+"""What users bring along: code, by where it can be imported from (`package.module:name`), and files of arrays."""
 
 import importlib
 import os
@@ -13,6 +13,11 @@ _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 def is_reference(name: Any) -> bool:
     return isinstance(name, str) and _REFERENCE.fullmatch(name) is not None
+
+
+def is_arrays(data: Any) -> bool:
+    """Names images as arrays: by a file of them, or by a function that makes them."""
+    return isinstance(data, str) and (data.endswith((".npz", ".npy")) or is_reference(data))
 
 
 def reference_to(thing: Any) -> str | None:

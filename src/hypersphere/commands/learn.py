@@ -12,6 +12,7 @@ from hypersphere.errors import UserError
 from hypersphere.launch import is_first
 from hypersphere.options import parse, peek, take_word
 from hypersphere.presets import PRESETS, is_folder
+from hypersphere.written import is_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ def pretrain(words: list[str]) -> None:
 
 def recipe_of(method: str, data: str, labels: str | None, size: str | None = None) -> Config:
     """What is not said otherwise; of a folder, it depends on what is found there and on the size of the input."""
-    if not is_folder(data):
+    if not is_folder(data) and not is_arrays(data):
         return recipe(method, data)
     from hypersphere.sets import recipe_for
 

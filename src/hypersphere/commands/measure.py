@@ -17,7 +17,8 @@ class EvaluateOptions:
     # What to measure; linear is the paper's. fine-tune trains a copy of the whole network on all labels, semi-10 and
     # semi-1 on 10 % and 1 % of them.
     probes: tuple[Probe, ...] = PROBES
-    # Other data sets, on which to measure instead of the run's own: by linear-cached and knn, if --probes is not said.
+    # Other data sets, or folders and arrays with labels, on which to measure instead of the run's own: by linear-cached
+    # and knn, if --probes is not said.
     transfer: tuple[str, ...] = ()
     # On which images (None: those the run held out).
     holdout: Literal["validation", "test"] | None = None

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from hypersphere.data import cifar, imagenet, imagenette, stl10
+from hypersphere.data.arrays import load_arrays
 from hypersphere.data.fetch import Archive
 from hypersphere.data.folder import Listing
 from hypersphere.data.memory import Images
 from hypersphere.data.splits import balanced, drawn
 from hypersphere.errors import UserError
+from hypersphere.written import is_arrays
 
 Holdout = Literal["validation", "test"]
 
@@ -53,6 +55,8 @@ def load_data(name: str, holdout: Holdout = "validation", root: Path | None = No
     "validation" holds out the class-balanced part of the training set that hyperparameters are chosen on; "test" learns
     from all of the training set and holds out the test set.
     """
+    if is_arrays(name):
+        return load_arrays(name, holdout)
     if name in FILE_SOURCES:
         raise UserError(f"{name} is a set of files, not of images in memory: list_data lists them")
     _check(name, SOURCES, holdout)

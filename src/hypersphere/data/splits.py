@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.draws import SPLIT, permutation
+from hypersphere.errors import UserError
 
 
 def balanced(labels: Tensor, per_class: int, seed: int = 0, stream: int = SPLIT) -> tuple[Tensor, Tensor]:
@@ -16,6 +17,31 @@ def balanced(labels: Tensor, per_class: int, seed: int = 0, stream: int = SPLIT)
 def drawn(n: int, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """(the rest, `count` random samples of n), as sorted indices."""
     return _without(permutation(n, seed=seed, stream=SPLIT)[:count], n)
+
+
+ENOUGH_HELD_OUT = 500  # of labelled images, and a tenth of that of each class
+MOST_WATCHED = 5_000  # of images without labels
+
+
+def held_out_of(labels: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
+    """(the rest, a share), of sets that come without a split: as many of each class, or, where a class has but one
+    image, of all. Without labels nothing is held out: some are looked at all the same."""
+    if labels is None:
+        return torch.arange(n), permutation(n, seed=0, stream=SPLIT)[:MOST_WATCHED].sort().values
+    counts = labels[labels >= 0].bincount()
+    least = int(counts[counts > 0].min())
+    if least > 1:
+        rest, some = balanced(labels, share_held_out(least, ENOUGH_HELD_OUT // 10))
+    else:
+        rest, some = drawn(n, max(2, share_held_out(n, ENOUGH_HELD_OUT)))
+    if len(rest) < 2:
+        raise UserError("images with labels must be four or more, to hold two out")
+    return rest, some
+
+
+def share_held_out(images: int, enough: int) -> int:
+    """One in twenty; of few images one in five, for an accuracy of a handful says nothing."""
+    return max(1, images // 20, min(images // 5, enough))
 
 
 def _without(held_out: Tensor, n: int) -> tuple[Tensor, Tensor]:

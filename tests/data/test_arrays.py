@@ -1,0 +1,181 @@
+"""Images as arrays, of files and of functions: read as they lie there, split, learnt from."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import hypersphere as hs
+from hypersphere.cli import main
+from hypersphere.data import load_data
+from hypersphere.data.arrays import read_arrays
+from hypersphere.errors import UserError
+from hypersphere.written import is_arrays
+
+GREY = np.random.default_rng(0).integers(0, 256, (60, 9, 7), dtype=np.uint8)
+LABELS = np.arange(60) % 3
+SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 16, "epochs": 2}
+SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, "knn_every": 1}
+
+
+def saved(path, **arrays):
+    np.savez(path, **arrays)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "laid_out",
+    [
+        GREY,
+        GREY[..., None],
+        GREY[:, None],
+        np.repeat(GREY[..., None], 3, axis=3),
+        np.repeat(GREY[:, None], 3, axis=1),
+        np.asfortranarray(np.repeat(GREY[:, None], 3, axis=1)),
+    ],
+)
+def test_channels_may_be_missing_first_or_last(tmp_path, laid_out):
+    found = read_arrays(saved(tmp_path / "a.npz", images=laid_out, labels=LABELS))["train"]
+    assert found.pixels.shape == (60, 3, 9, 7)
+    for channel in range(3):
+        assert np.array_equal(found.pixels[:, channel].numpy(), GREY)
+    np.save(tmp_path / "b.npy", laid_out)
+    alone = read_arrays(str(tmp_path / "b.npy"))["train"]
+    assert torch.equal(alone.pixels, found.pixels)
+    assert alone.classes == ()
+    assert (alone.labels == -1).all()
+
+
+def test_colours_keep_their_order(tmp_path):
+    colours = np.random.default_rng(1).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+    found = read_arrays(saved(tmp_path / "a.npz", images=colours))["train"].pixels
+    assert np.array_equal(found.permute(0, 2, 3, 1).numpy(), colours)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (LABELS, ("0", "1", "2")),
+        (LABELS[:, None].astype(np.uint8), ("0", "1", "2")),
+        (LABELS * 5 + 2, ("2", "7", "12")),
+        (np.array(["cat", "ant", "bee"])[LABELS], ("ant", "bee", "cat")),
+        (np.where(LABELS == 1, -1, LABELS), ("0", "2")),
+    ],
+)
+def test_labels_are_numbered(tmp_path, labels, classes):
+    found = read_arrays(saved(tmp_path / "a.npz", images=GREY, labels=labels))["train"]
+    assert found.classes == classes
+    told = [classes[n] if n >= 0 else "-1" for n in found.labels.tolist()]
+    assert told == [str(label) for label in np.ravel(labels).tolist()]
+
+
+@pytest.mark.parametrize("names", ["{}_images {}_labels", "x_{} y_{}"])
+def test_parts_by_the_names_that_others_give_them(tmp_path, names):
+    arrays = {}
+    for part, rows in (("train", slice(0, 30)), ("val", slice(30, 40)), ("test", slice(40, 60))):
+        images, labels = names.format(part, part).split()
+        arrays |= {images: GREY[rows], labels: LABELS[rows]}
+    path = saved(tmp_path / "a.npz", **arrays)
+    for holdout, rows in (("validation", slice(30, 40)), ("test", slice(40, 60))):
+        learnt, held_out = load_data(path, holdout)
+        assert np.array_equal(learnt.pixels[:, 0].numpy(), GREY[:30])
+        assert np.array_equal(held_out.pixels[:, 0].numpy(), GREY[rows])
+        assert held_out.labels.tolist() == LABELS[rows].tolist()
+
+
+def test_without_parts_some_of_each_class_are_held_out(tmp_path):
+    learnt, held_out = load_data(saved(tmp_path / "a.npz", images=GREY, labels=LABELS))
+    assert held_out.labels.bincount().tolist() == [4, 4, 4]
+    together = torch.cat([learnt.pixels, held_out.pixels])
+    assert len(together.flatten(1).unique(dim=0)) == 60
+    learnt, watched = load_data(saved(tmp_path / "b.npz", images=GREY))
+    assert (len(learnt), len(watched)) == (60, 60)
+
+
+def test_a_run_from_its_start_to_another_set(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "own.npz", images=GREY, labels=LABELS)
+    run = hs.pretrain("byol", data="own.npz", out="run", **SMALL)
+    assert run.config.data == str(tmp_path / "own.npz")
+    assert "knn" in run.metrics[-1]
+    assert run.labelled
+    assert (run.step, hs.load_run("run").steps) == (2 * (48 // 16), run.step)
+    told = capsys.readouterr().err
+    assert "own.npz: 60 images of 9 × 7 pixels; 3 classes" in told
+    assert "input of 16 × 16, 16 images an update, epochs: 2; 48 images to learn from, 12 held out" in told
+    for n, (image, label) in enumerate(zip(GREY, LABELS, strict=True)):
+        (tmp_path / f"folder/{label}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / f"folder/{label}/{n}.png")
+    found = run.evaluate("knn", transfer=["folder", "digits"])
+    assert set(found) == {f"transfer/{name}/{what}" for name in ("folder", "digits") for what in ("knn", "sphere")}
+    assert main(["evaluate", "run", "--transfer", "own.npz", "--probes", "knn"]) == 2
+    assert "own.npz is what the run learnt from" in capsys.readouterr().err
+    saved(tmp_path / "other.npz", images=GREY, labels=LABELS)
+    assert main(["evaluate", "run", "--transfer", "other.npz", "--probes", "knn"]) == 0
+    assert main(["evaluate", "run", "--holdout", "test"]) == 2
+    assert "has no test set: it would be arrays test_images and test_labels" in capsys.readouterr().err
+
+
+def test_a_grey_encoder_is_measured_on_a_folder(tmp_path):
+    for n, (image, label) in enumerate(zip(GREY, LABELS, strict=True)):
+        (tmp_path / f"folder/{label}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / f"folder/{label}/{n}.png")
+    run = hs.pretrain("byol", data="digits", epochs=1, hidden=16, out=tmp_path / "run", progress=False)
+    assert run.evaluate("knn", transfer=str(tmp_path / "folder"))["transfer/folder/knn"]["top1"] >= 0
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lines = ["import numpy as np, torch", "images = torch.arange(40 * 64).view(40, 8, 8).to(torch.uint8)"]
+    lines += ["def alone(): return images", "def pair(): return images.numpy(), [0, 1] * 20", "def nothing(): return 3"]
+    lines += ["def parts(): return {'train_images': images, 'test_images': images[:9], 'test_labels': None}"]
+    (tmp_path / "own_images.py").write_text("\n".join(lines))
+    yield "own_images"
+    sys.modules.pop("own_images", None)
+
+
+def test_functions_that_make_them(module, tmp_path):
+    wanted = torch.arange(40 * 64).view(40, 1, 8, 8).expand(-1, 3, -1, -1).to(torch.uint8)
+    for name in ("alone", "pair", "parts"):
+        assert torch.equal(read_arrays(f"{module}:{name}")["train"].pixels, wanted)
+    assert read_arrays(f"{module}:pair")["train"].classes == ("0", "1")
+    assert len(load_data(f"{module}:parts", "test")[1]) == 9
+    import own_images
+
+    run = hs.pretrain("byol", data=own_images.alone, out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    assert run.config.data == "own_images:alone"
+    assert not run.labelled
+    with pytest.raises(UserError, match="no labels to probe with"):
+        run.evaluate("knn")
+    with pytest.raises(UserError, match="must give an array of images"):
+        read_arrays(f"{module}:nothing")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"images": GREY / 255}, "must be bytes .* not float64 of shape"),
+        ({"images": GREY[0]}, r"not uint8 of shape \(9, 7\)"),
+        ({"images": GREY.reshape(60, 3, 3, 7)[:, :2]}, "one channel or three"),
+        ({"images": GREY[:0]}, r"not uint8 of shape \(0, 9, 7\)"),
+        ({"pictures": GREY}, r"no images to learn from, .* images, .* \(there are pictures\)"),
+        ({"images": GREY, "labels": LABELS[:9]}, "labels must be whole numbers"),
+        ({"images": GREY, "labels": LABELS / 2}, "labels must be whole numbers"),
+        ({"images": GREY, "labels": np.array([{}] * 60)}, "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path, arrays, told):
+    with pytest.raises(UserError, match=told):
+        hs.pretrain("byol", data=saved(tmp_path / "a.npz", **arrays))
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "junk.npz").write_bytes(b"junk")
+    (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    for name, told in (("gone.npz", "there is no file"), ("junk.npz", "cannot be read"), ("cut.npy", "cannot be read")):
+        with pytest.raises(UserError, match=told):
+            read_arrays(str(tmp_path / name))
+    assert not is_arrays("a.npz/folder")
