@@ -107,6 +107,16 @@ def test_what_cannot_be_read_says_why(content, why):
     assert 0 < len(str(told.value)) < 100
 
 
+@pytest.mark.parametrize(("brightest", "dark"), [(4095, True), (65535, False), (40000, False), (0, False)])
+def test_images_of_16_bits_that_use_few_of_them_are_told(tmp_path, brightest, dark):
+    values = np.linspace(0, brightest, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    Image.new("RGB", (8, 8), "white").save(tmp_path / "b.png")
+    found = survey(Listing((tmp_path / "a.png", tmp_path / "b.png")))
+    assert found.brightest == brightest
+    assert ("none above 4,095: dark" in str(found)) == dark
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders here")
 def test_a_pipe_is_not_waited_for(tmp_path):
     pipe, one = tmp_path / "pipe.png", tmp_path / "one.png"
@@ -119,7 +129,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     for read in (read_image, read_pixels):
         with pytest.raises(Unreadable, match="no file, but a pipe"):
             read(pipe)
-    assert survey(Listing((pipe, one)))[2:] == ((6, 6, 6), 1, 2)
+    assert survey(Listing((pipe, one)))[2:] == ((6, 6, 6), 1, 2, 0)
     assert time.monotonic() - began < 10
     rescue.cancel()
 

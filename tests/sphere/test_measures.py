@@ -151,8 +151,12 @@ def test_measures_that_need_pairs_refuse_one_point():
         (lambda w: hs.alignment(w, w[:2]), "pair up"),
         (lambda w: hs.nt_xent(w, w, temperature=0), "temperature"),
         (lambda w: hs.nt_xent(w, w[:, :2]), "one shape"),
+        (lambda w: hs.info_nce(w, w, negatives=w[:, :2]), "negatives must have 3 dimensions, as the keys do, not 2"),
+        (lambda w: hs.info_nce(w, w, negatives=w[0]), "negatives must be points × dimensions"),
+        (lambda w: hs.uniformity(w.numpy()), "x must be a tensor, not ndarray"),
+        (lambda w: hs.nt_xent(w.numpy(), w), "must be a tensor, not ndarray"),
     ],
 )
 def test_mistakes_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call(torch.randn(4, 3))

@@ -7,6 +7,8 @@ import warnings
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
+
 from hypersphere.data.decode import open_file
 from hypersphere.data.folder import Listing, shown
 from hypersphere.data.shards import opened
@@ -21,12 +23,20 @@ class Survey(NamedTuple):
     sides: tuple[int, int, int]  # least, median and greatest length of a shorter side, in pixels
     unreadable: int  # of those looked at
     looked_at: int
+    brightest: int  # of their pixels that have 16 bits; 0: there are none
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
         low, median, high = self.sides
         broken = f"; {self.unreadable} of {self.looked_at} looked at are no images" if self.unreadable else ""
-        return f"{self.images:,} images ({kinds}), the shorter side {low} to {high} pixels, {median} the median{broken}"
+        dark = f"; 16 bits, none above {self.brightest:,}: dark, if not scaled to 65,535" if self.is_dark else ""
+        sides = f"the shorter side {low} to {high} pixels, {median} the median"
+        return f"{self.images:,} images ({kinds}), {sides}{broken}{dark}"
+
+    @property
+    def is_dark(self) -> bool:
+        """Cameras of 12 bits, say, whose images would use a sixteenth of the range."""
+        return 0 < self.brightest < 2**14
 
 
 def survey(files: Listing, looked_at: int = 200) -> Survey:
@@ -36,16 +46,19 @@ def survey(files: Listing, looked_at: int = 200) -> Survey:
     some = (
         [files.paths[len(files) * n // looked_at] for n in range(looked_at)] if len(files) > looked_at else files.paths
     )
-    sides = []
+    sides, brightest = [], 0
     for path in some:
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = opened(path)
             with io.BytesIO(file) if isinstance(file, bytes) else open_file(file) as content:
-                sides.append(min(Image.open(content).size))
+                image = Image.open(content)
+                sides.append(min(image.size))
+                if image.mode.startswith("I"):
+                    brightest = max(brightest, int(np.asarray(image).max()))
     if not sides:
         raise UserError(f"none of {len(some)} files looked at is an image, such as {shown(some[0])}")
     kinds = Counter(os.path.splitext(path)[1].lower().removeprefix(".") for path in files.paths)
     sides.sort()
     spread = (sides[0], sides[len(sides) // 2], sides[-1])
-    return Survey(len(files), dict(kinds.most_common()), spread, len(some) - len(sides), len(some))
+    return Survey(len(files), dict(kinds.most_common()), spread, len(some) - len(sides), len(some), brightest)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hypersphere.sphere.measures import alignment
+from hypersphere.sphere.measures import alignment, check_points
 from hypersphere.sphere.pairwise import row_logsumexp
 from hypersphere.sphere.unit import unit
 
@@ -16,6 +16,10 @@ def byol_loss(p: Tensor, z: Tensor) -> Tensor:
 def info_nce(query: Tensor, key: Tensor, temperature: float = 0.5, negatives: Tensor | None = None) -> Tensor:
     """−log of the softmax of each query's own key among all keys, and further negatives (eq:contrastive)."""
     _check(query, key, temperature)
+    if negatives is not None:
+        check_points(negatives, "negatives")
+        if negatives.shape[1] != key.shape[1]:
+            raise ValueError(f"negatives must have {key.shape[1]} dimensions, as the keys do, not {negatives.shape[1]}")
     query, key = unit(query), unit(key)
     others = key if negatives is None else torch.cat([key, unit(negatives)])
     if len(others) < 2:
@@ -36,7 +40,9 @@ def nt_xent(z1: Tensor, z2: Tensor, temperature: float = 0.5) -> Tensor:
 
 
 def _check(a: Tensor, b: Tensor, temperature: float) -> None:
-    if a.ndim != 2 or a.shape != b.shape:
+    check_points(a, "the first")
+    check_points(b, "the second")
+    if a.shape != b.shape:
         raise ValueError(f"expected two N × D tensors of one shape, not {tuple(a.shape)} and {tuple(b.shape)}")
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, not {temperature}")

@@ -89,6 +89,8 @@ def rank_of(singular: Tensor) -> Tensor:
 
 
 def check_points(x: Tensor, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor, not {type(x).__name__}: torch.as_tensor makes one")
     if x.ndim != 2:
         raise ValueError(f"{name} must be points × dimensions, not of shape {tuple(x.shape)}")
     if not x.is_floating_point():
