@@ -41,6 +41,10 @@ def unmeasured():
 
 def nothing():
     return 3
+
+class Several(Small):
+    def forward(self, images):
+        return self.net(images), images
 """
 
 
@@ -73,7 +77,7 @@ def test_a_function_is_found_again_by_its_name():
     assert reference is not None
     assert referred_to(reference) is top_level
     assert referred_to("collections:OrderedDict.fromkeys") == __import__("collections").OrderedDict.fromkeys
-    for hidden in (lambda: None, nn.Identity(), 3, "text"):
+    for hidden in (lambda: None, nn.Identity(), nn.Identity().forward, 3, "text"):
         assert reference_to(hidden) is None
 
 
@@ -112,10 +116,11 @@ def test_a_function_is_given_as_itself_in_python(here):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("own_nets:lying", r"made \(2, 24\) of two images, not \(2, 23\) as num_features says"),
+        ("own_nets:lying", r"made \(2, 24\) of 2 images, not \(2, 23\) as num_features says"),
         ("own_nets:unmeasured", "without num_features"),
         ("own_nets:nothing", "made no torch.nn.Module, but int"),
         ("own_nets:nn", "must be a function or class that makes a network, not module"),
+        ("own_nets:Several", "does not take the .*'tuple' object"),
         ("own_nets:gray", "there is no gray in own_nets: did you mean 'grey'"),
         ("own_notes:grey", "there is no module own_notes in this folder"),
         ("resnet18", "unknown encoder 'resnet18': did you mean 'torchvision/resnet18'"),
@@ -125,6 +130,35 @@ def test_what_is_wrong_with_it_is_told(here, name, told):
     with pytest.raises(UserError, match=told):
         hs.pretrain("byol", data="digits", encoder=name, epochs=1)
     assert not (here / "runs").exists()
+
+
+def test_a_card_gets_no_code_from_the_folder_one_is_in(here, monkeypatch):
+    (here / "own_nets.py").write_text(MODULE + "print('run')")
+    hs.pretrain("byol", data="digits", encoder="own_nets:Small", epochs=1, hidden=16, out="run", progress=False)
+    assert main(["export", "run"]) == 0
+    assert hs.load("run/export").features == 24  # imported already
+    sys.modules.pop("own_nets")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(here)])
+    with pytest.raises(UserError, match="there is no module own_nets on Python's path: import it first"):
+        hs.load("run/export")
+    assert "own_nets" not in sys.modules
+    monkeypatch.syspath_prepend(str(here))
+    assert hs.load("run/export").features == 24
+
+
+def test_shared_weights_are_exported(here):
+    tied = """
+class Tied(Small):
+    def __init__(self):
+        super().__init__(1)
+        self.again = self.net[0]
+"""
+    (here / "own_nets.py").write_text(MODULE + tied)
+    run = hs.pretrain("byol", data="digits", encoder="own_nets:Tied", epochs=1, hidden=16, out="run", progress=False)
+    assert len(hs.load("run").fingerprint) == 64
+    assert main(["export", "run"]) == 0
+    inputs = torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(hs.load("run/export").encoder(inputs), run.encoder(inputs))
 
 
 def test_a_module_that_lacks_another_says_so_itself(here):

@@ -21,7 +21,7 @@ from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
-from hypersphere.presets import is_folder
+from hypersphere.presets import is_folder, on_photographs
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer
 from hypersphere.sets import of_any_size, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
@@ -124,11 +124,14 @@ def unused_options(config: Config) -> list[str]:
     fields = {field.name for field in dataclasses.fields(Config)} - _OF_ALL
     idle = (set.union(*taken.values()) - taken[config.method]) & fields
     idle.update(name for switch, names in _OPTIONS_OF.items() if not getattr(config, switch) for name in names)
+    if not config.energy and not config.orthogonality:
+        idle.add("energy_layers")
+    idle |= {"lars": set(), "sgd": {"trust"}, "adamw": {"trust", "momentum"}}[config.optimizer]
     if not is_folder(config.data):
         idle.add("labels")
     if not of_any_size(config):
         idle.add("size")
-    usual = recipe(config.method, config.data)
+    usual = recipe(config.method, config.data, **on_photographs(config.method, config.data, config.size))
     return sorted(name for name in idle if getattr(config, name) != getattr(usual, name))
 
 
@@ -229,19 +232,20 @@ def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Ima
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:
     """Does the encoder take these images, and views and parts of them of any size? Before anything is written."""
-    views, promised = view_recipe(config), (2, features_of(method.encoder))
+    views = view_recipe(config)
     whole = centre(views)(images.pixels[:2])
+    promised = (len(whole), features_of(method.encoder))
     sides = method.sides([views.size_of(how) for how in views.augmentations])
     for side in sorted({views.size, *sides}, reverse=True):
         try:
             with frozen(method.encoder):
                 found = tuple(encode(method.encoder, whole[:, :, :side, :side]).shape)
-        except (RuntimeError, ValueError, AssertionError) as error:
+        except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
             shape = " × ".join(map(str, (whole.shape[1], side, side)))
             reason = (str(error) or type(error).__name__).splitlines()[0]
             told = f"the {shape} images that {config.method} shows it of {config.data}"
             raise UserError(f"`encoder` {config.encoder} does not take {told} ({reason})") from None
         if found != promised:
             raise UserError(
-                f"`encoder` {config.encoder} made {found} of two images, not {promised} as num_features says"
+                f"`encoder` {config.encoder} made {found} of {len(whole)} images, not {promised} as num_features says"
             )

@@ -31,6 +31,7 @@ from hypersphere.run import load_run
 from hypersphere.sets import of_any_size, stored_side
 from hypersphere.views import Augmentation, Recipe
 from hypersphere.views.crops import middle
+from hypersphere.written import check_installed
 
 CARD, WEIGHTS = "card.json", "encoder.safetensors"
 KIND = "hypersphere encoder, version 1"
@@ -192,6 +193,7 @@ def read_card(file: Path) -> dict[str, Any]:
 
 def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
     card = read_card(file)
+    check_installed(card.get("encoder"))  # a card may come from anywhere
     try:
         encoder = plain(build_encoder(card["encoder"], **card["architecture"]))
         preprocess = Preprocess.from_json(card["input"])
@@ -223,7 +225,8 @@ def plain(encoder: nn.Module) -> nn.Module:
 
 def weights_as_bytes(encoder: nn.Module) -> bytes:
     """As a .safetensors file has them."""
-    tensors = {name: tensor.contiguous() for name, tensor in encoder.state_dict().items()}
+    alone = torch.contiguous_format  # copies, since weights may be shared
+    tensors = {name: tensor.clone(memory_format=alone) for name, tensor in encoder.state_dict().items()}
     return safetensors.torch.save(tensors, metadata={"format": "pt"})
 
 

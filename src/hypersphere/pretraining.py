@@ -48,8 +48,10 @@ from hypersphere.progress import progress_bar, tell
 from hypersphere.run import Run, load_config, put_state
 from hypersphere.sets import (
     FILES,
+    TRIED,
     WATCHED,
     files_of,
+    fingerprint,
     images_of,
     in_files,
     middles,
@@ -69,6 +71,7 @@ from hypersphere.train import (
     train,
 )
 from hypersphere.views import Views
+from hypersphere.written import is_arrays
 
 
 def pretrain(
@@ -145,11 +148,16 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     if size() > 1 and how.device.type == "cuda":
         tell("updates are launched one by one, not as a CUDA graph, and BatchNorm has no kernel (several processes)")
     files = from_first(lambda: files_of(config, config.holdout, path)) if in_files(config) else None
-    watched = WATCHED if rank() == 0 else (2, 2)  # monitors are the first's
+    watched = WATCHED if rank() == 0 else TRIED  # monitors are the first's
     images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
     learnt, held_out = (some.to(how.device) for some in images)
+    counts = [len(some) for some in files or images]
+    if counts[1] < 2:
+        raise UserError(f"{config.data}: two images or more must be held out, not {counts[1]}")
+    for name in (config.encoder, config.data):
+        if name.startswith("__main__:") and is_first():
+            tell(f"{name} is the script's: only that script can load the run; in a module of its own anything can")
     if of_any_size(config) and path is None and is_first():
-        counts = [len(some) for some in files or (learnt, held_out)]
         tell(_intention(config, counts[0], counts[1], labelled=len(learnt.classes) > 0))
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
@@ -159,6 +167,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
             first_does(lambda: owned.enter_context(own(run.path)))
             if path is None:
                 known = {"config": config.to_json(), "hash": config.hash, "classes": len(learnt.classes), "job": job()}
+                known |= {"images": fingerprint(images)} if is_arrays(config.data) else {}
                 first_does(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
             else:
                 _restore(run, trainer, plan, progress)

@@ -139,16 +139,15 @@ class Run:
 
     def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
         there = [name for name in SOURCES if name != self.config.data]
-        others = [os.path.abspath(name) if os.path.exists(name) and name not in SOURCES else name for name in others]
-        for name in others:
-            if name == self.config.data or not (name in there or is_folder(name) or is_arrays(name)):
-                reason = "is what the run learnt from" if name == self.config.data else "is unknown"
+        paths = {name: name if name in there or not os.path.exists(name) else os.path.abspath(name) for name in others}
+        for name, path in paths.items():
+            if path == self.config.data or not (name in there or is_folder(path) or is_arrays(path)):
+                reason = "is what the run learnt from" if path == self.config.data else "is unknown"
                 raise UserError(f"`transfer` {name} {reason}: choose from {', '.join(there)}, or images of your own")
         found: Evaluation = {}
-        for name in others:
-            measured = evaluate_on(self.encoder, self.config, probes, holdout, data=name, progress=progress)
-            told = self.config.replace(data=name).data_name
-            found |= {f"transfer/{told}/{probe}": values for probe, values in measured.items()}
+        for name, path in paths.items():
+            measured = evaluate_on(self.encoder, self.config, probes, holdout, data=path, progress=progress)
+            found |= {f"transfer/{name.strip('/')}/{probe}": values for probe, values in measured.items()}
         return found
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
@@ -174,8 +173,8 @@ class Run:
         return {name: value for name, value in entries if name in ("hash", "step") or isinstance(value, dict)}
 
 
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _names(given: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:
+    return (os.fspath(given),) if isinstance(given, str | os.PathLike) else tuple(map(os.fspath, given))
 
 
 def evaluate_on(

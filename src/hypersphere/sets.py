@@ -1,12 +1,14 @@
 """What a config learns from and is measured on: a data set in memory, or the files of a folder."""
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +31,7 @@ from hypersphere.views.crops import middle_of
 from hypersphere.written import is_arrays, is_reference, reference_to
 
 MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that are held in memory
-WATCHED = (4096, 1024)  # and that monitors do
+WATCHED, TRIED = (4096, 1024), (16, 16)  # and that monitors do; and that processes without monitors do
 FILES = "files.json"  # of a run that learns from files: their names and labels
 
 
@@ -56,7 +58,9 @@ def voting_of(data: str) -> Voting:
 
 def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options: Any) -> Config:
     """A method's recipe on a data set, or on a folder: by what is found there, which is told."""
-    data = os.fspath(data) if isinstance(data, os.PathLike) else reference_to(data) or data
+    data = os.fspath(data) if isinstance(data, os.PathLike) else data
+    if callable(data) or isinstance(data, Tensor | np.ndarray):
+        data = _reference(data)
     if is_arrays(data):
         return _recipe_for_arrays(method, data, options)
     if not is_folder(data):
@@ -69,6 +73,14 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     config = _recipe_by_size(method, where, found.images, found.sides[1], options)
     tell(f"{where}: {found}; {_classes_told(files.classes)}")
     return config
+
+
+def _reference(data: Any) -> str:
+    reference = reference_to(data)
+    if reference is None:
+        wanted = "a name, a folder, a .npz file (np.savez), or a function at the top of a module that gives arrays"
+        raise UserError(f"`data` must be {wanted}, not {type(data).__name__}")
+    return reference
 
 
 def _recipe_for_arrays(method: str, data: str, options: dict[str, Any]) -> Config:
@@ -161,6 +173,22 @@ def middles(
         unreadable.update(stream.unreadable)
 
 
+def fingerprint(images: Iterable[Images]) -> str:
+    """Of pixels and labels."""
+    found = hashlib.sha256()
+    for some in images:
+        found.update(some.pixels.cpu().numpy().data)
+        found.update(some.labels.cpu().numpy().data)
+    return found.hexdigest()[:12]
+
+
+def check_same(config: Config, run: Path, images: Iterable[Images]) -> None:
+    """Arrays, unlike files, are not listed with the run: are they those that it began with?"""
+    began = json.loads((run / "run.json").read_text()).get("images")
+    if began is not None and fingerprint(images) != began:
+        raise UserError(f"{config.data} has other images, or labels, than when {run} began")
+
+
 def images_of(
     config: Config,
     holdout: Holdout,
@@ -172,7 +200,10 @@ def images_of(
     """In memory: a data set whole; from files (those of the config) at most so many, at the size that evaluation crops
     from."""
     if not in_files(config):
-        return load_data(config.data, holdout, config.root)
+        found = load_data(config.data, holdout, config.root)
+        if run is not None and is_arrays(config.data) and holdout == config.holdout:
+            check_same(config, run, found)
+        return found
     side, workers = stored_side(config), workers_of(config)
     sets = zip(files or files_of(config, holdout, run), most, strict=True)
     learnt, held_out = (decoded(files, side, workers, n, progress) for files, n in sets)

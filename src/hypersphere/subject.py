@@ -67,7 +67,7 @@ def subject_of(target: str | Path | Run | nn.Module, wishes: Wishes) -> Subject:
         target = load_run(run, wishes.device)
     if isinstance(target, Run):
         return _of_run(target, wishes)
-    if isinstance(target, str | Path) and (exported := _folder_with(CARD, Path(target), WEIGHTS, CARD)):
+    if isinstance(target, str | Path) and (exported := _exported(Path(target), wishes)):
         return _of_exported(exported, wishes)
     encoder, title = (target, type(target).__name__) if isinstance(target, nn.Module) else _named(str(target), wishes)
     if not isinstance(target, nn.Module):
@@ -82,15 +82,21 @@ def _of_run(run: Run, wishes: Wishes) -> Subject:
     own = view_recipe(config)
     parts = {name: part for name, part in run.method.named_children() if _learns(part)}
     title = f"{run.config.title}, update {run.step} of {run.path}"
+    path: Path | None = run.path
     if wishes.data not in (None, config.data):
-        config = recipe("byol", wishes.data or "", root=wishes.root or run.config.root)
-    return _shown(title, run.encoder, parts, config, len(own.mean), own.size, wishes.images or 2000)
+        config, path = recipe("byol", wishes.data or "", root=wishes.root or run.config.root), None
+    return _shown(title, run.encoder, parts, config, len(own.mean), own.size, wishes.images or 2000, path)
 
 
 def _folder_with(known: str, path: Path, *names: str) -> Path | None:
     """The folder that holds a file of this name, given as itself or by one of the names in it."""
     folder = path.parent if path.name in names else path
     return folder if (folder / known).is_file() else None
+
+
+def _exported(path: Path, wishes: Wishes) -> Path | None:
+    """The folder that `export` wrote, but where something else is said of the weights in it."""
+    return None if wishes.encoder is not None else _folder_with(CARD, path, WEIGHTS, CARD)
 
 
 def _of_exported(folder: Path, wishes: Wishes) -> Subject:
@@ -103,11 +109,18 @@ def _of_exported(folder: Path, wishes: Wishes) -> Subject:
 
 
 def _shown(
-    title: str, encoder: nn.Module, parts: dict[str, nn.Module], config: Config, channels: int, side: int | None, n: int
+    title: str,
+    encoder: nn.Module,
+    parts: dict[str, nn.Module],
+    config: Config,
+    channels: int,
+    side: int | None,
+    n: int,
+    run: Path | None = None,
 ) -> Subject:
-    """With some held-out images of the config's data."""
+    """With some held-out images of the config's data, as the run held them out."""
     weights = next(encoder.parameters(), torch.zeros(0))
-    pixels = images_of(config, config.holdout, (2, n))[1].pixels[:n].to(weights.device)
+    pixels = images_of(config, config.holdout, (2, n), run=run)[1].pixels[:n].to(weights.device)
     if pixels.shape[1] not in (1, channels):
         raise UserError(f"{title} takes images of {channels} channel, those of {config.data} have {pixels.shape[1]}")
     views = view_recipe(config)

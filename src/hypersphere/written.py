@@ -1,6 +1,7 @@
 """What users bring along: code, by where it can be imported from (`package.module:name`), and files of arrays."""
 
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -17,14 +18,28 @@ def is_reference(name: Any) -> bool:
 
 def is_arrays(data: Any) -> bool:
     """Names images as arrays: by a file of them, or by a function that makes them."""
-    return isinstance(data, str) and (data.endswith((".npz", ".npy")) or is_reference(data))
+    named = isinstance(data, str) and (data.endswith((".npz", ".npy")) or is_reference(data))
+    return named and not os.path.isdir(data)
 
 
 def reference_to(thing: Any) -> str | None:
-    """How a function or class can be found again; None for what is neither, or stands in another function."""
+    """How a function or class can be found again; None for what cannot: methods, what stands in another function, …"""
     name, module = getattr(thing, "__qualname__", "<"), getattr(thing, "__module__", None)
     reference = f"{module}:{name}"
-    return reference if callable(thing) and is_reference(reference) else None
+    if not callable(thing) or not is_reference(reference):
+        return None
+    found: Any = sys.modules.get(str(module))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return reference if found is thing else None
+
+
+def check_installed(reference: Any) -> None:
+    """A file that names code must not get it from the folder that one happens to be in."""
+    module = reference.partition(":")[0] if is_reference(reference) else "sys"
+    if module not in sys.modules and importlib.util.find_spec(module.partition(".")[0]) is None:
+        advice = "import it first, or put its folder on PYTHONPATH, if you trust it"
+        raise UserError(f"{reference}: there is no module {module} on Python's path: {advice}")
 
 
 def referred_to(reference: str) -> Any:

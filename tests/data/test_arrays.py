@@ -85,6 +85,55 @@ def test_parts_by_the_names_that_others_give_them(tmp_path, names):
         assert held_out.labels.tolist() == LABELS[rows].tolist()
 
 
+def test_labels_of_the_test_set_alone_are_none(tmp_path):
+    path = saved(tmp_path / "a.npz", train_images=GREY, test_images=GREY[:9], test_labels=LABELS[:9])
+    for holdout in ("validation", "test"):
+        learnt, held_out = load_data(path, holdout)
+        assert learnt.classes == held_out.classes == ()
+        assert (held_out.labels == -1).all()
+    with pytest.raises(UserError, match="supervised needs images with labels"):
+        hs.pretrain("supervised", data=path, **SMALL)
+
+
+def test_a_part_of_one_image_and_other_arrays_do_no_harm(tmp_path):
+    arrays = {"train_images": GREY, "train_labels": LABELS, "test_images": GREY[:1], "test_labels": LABELS[:1, None]}
+    found = read_arrays(saved(tmp_path / "a.npz", **arrays, class_names=np.array([{}])))
+    assert found["test"].labels.tolist() == [0]
+    assert found["train"].classes == ("0", "1", "2")
+    mixed = {**arrays, "train_labels": LABELS.astype(np.uint64), "test_labels": LABELS[:1].astype(bool)}
+    assert read_arrays(saved(tmp_path / "b.npz", **mixed))["train"].classes == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("labels", [np.zeros(4, int), np.arange(4)])
+def test_at_least_two_are_held_out(tmp_path, labels):
+    learnt, held_out = load_data(saved(tmp_path / "a.npz", images=GREY[:4], labels=labels))
+    assert (len(learnt), len(held_out)) == (2, 2)
+
+
+def test_a_run_notices_that_its_arrays_have_changed(tmp_path):
+    path = saved(tmp_path / "own.npz", images=GREY, labels=LABELS)
+    run = hs.pretrain("byol", data=path, out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    run.evaluate("knn")
+    saved(tmp_path / "own.npz", images=GREY, labels=LABELS[::-1])
+    for use in (lambda: run.evaluate("knn"), lambda: hs.pretrain(resume=run.path), lambda: hs.diagnose(run)):
+        with pytest.raises(UserError, match=r"has other images, or labels, than when .* began"):
+            use()
+
+
+def test_what_cannot_be_found_again_is_refused():
+    for data in (GREY, torch.from_numpy(GREY), lambda: GREY):
+        with pytest.raises(UserError, match=r"a .npz file \(np.savez\), or a function at the top of a module"):
+            hs.pretrain("byol", data=data)
+
+
+def test_a_folder_may_be_called_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("trip:paris", "a.npz"):
+        assert is_arrays(name)
+        (tmp_path / name).mkdir()
+        assert not is_arrays(name)
+
+
 def test_without_parts_some_of_each_class_are_held_out(tmp_path):
     learnt, held_out = load_data(saved(tmp_path / "a.npz", images=GREY, labels=LABELS))
     assert held_out.labels.bincount().tolist() == [4, 4, 4]
@@ -123,7 +172,8 @@ def test_a_grey_encoder_is_measured_on_a_folder(tmp_path):
         (tmp_path / f"folder/{label}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(tmp_path / f"folder/{label}/{n}.png")
     run = hs.pretrain("byol", data="digits", epochs=1, hidden=16, out=tmp_path / "run", progress=False)
-    assert run.evaluate("knn", transfer=str(tmp_path / "folder"))["transfer/folder/knn"]["top1"] >= 0
+    folder = tmp_path / "folder"
+    assert f"transfer{folder}/knn" in run.evaluate("knn", transfer=folder)
 
 
 @pytest.fixture
@@ -163,6 +213,12 @@ def test_functions_that_make_them(module, tmp_path):
         ({"images": GREY[:0]}, r"not uint8 of shape \(0, 9, 7\)"),
         ({"pictures": GREY}, r"no images to learn from, .* images, .* \(there are pictures\)"),
         ({"images": GREY, "labels": LABELS[:9]}, "labels must be whole numbers"),
+        ({"images": GREY, "train_labels": LABELS}, "train_labels has no images that go by such a name"),
+        ({"images": GREY, "labels": LABELS, "val_images": GREY[:1]}, "two images or more must be held out, not 1"),
+        (
+            {"train_images": GREY, "train_labels": LABELS, "test_images": GREY, "test_labels": LABELS.astype(str)},
+            "labels must be numbers in all of train, test, or words in all",
+        ),
         ({"images": GREY, "labels": LABELS / 2}, "labels must be whole numbers"),
         ({"images": GREY, "labels": np.array([{}] * 60)}, "cannot be read"),
     ],

@@ -80,3 +80,18 @@ def test_paths_are_kept_as_bytes(tmp_path):
     paths = [tmp_path / "a", tmp_path / "lång" / "b.png", tmp_path / "c"]
     kept = Paths(paths)
     assert [kept[n] for n in range(len(kept))] == paths
+
+
+def test_a_long_stretch_of_holes_is_walked_once(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{n}.png" for n in range(400)]
+    Image.new("RGB", (2, 2)).save(paths[-1])
+    stream = Stream(paths, brightness, side=None, workers=0)
+    read, kind = [], type(stream._files)
+    one = kind.__getitem__
+    monkeypatch.setattr(kind, "__getitem__", lambda self, wanted: (read.append(wanted), one(self, wanted))[1])
+    found = list(stream(asked(*range(n, n + 10)) for n in range(0, 390, 10)))
+    assert {sample for batch in found for sample in batch.sample.tolist()} == {399}
+    assert len(read) < 3 * 400  # by the workers, on the way to a readable one, and that one for each
+    monkeypatch.setattr("hypersphere.data.stream.PATIENCE", 20)
+    with pytest.raises(UserError, match=r"none of \d+ images could be read"):
+        list(Stream(paths, brightness, side=None, workers=0)([asked(0)]))

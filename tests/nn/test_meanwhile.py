@@ -17,15 +17,18 @@ def network(device="cpu"):
 def test_it_has_no_gradients():
     x = torch.randn(4, 2048, requires_grad=True)
     slow = network()
-    (found,) = meanwhile(lambda: (slow(x),), x)()
+    with meanwhile(lambda: (slow(x),), x) as result:
+        beside = slow(x)
+    (found,) = result()
+    assert beside.requires_grad
     assert not found.requires_grad
-    torch.testing.assert_close(found, slow(x).detach())
+    torch.testing.assert_close(found, beside.detach())
 
 
 def test_on_a_cpu_it_waits_until_it_is_asked_for():
     done = []
-    result = meanwhile(lambda: (done.append(1) or torch.zeros(1),), torch.zeros(1))
-    assert not done
+    with meanwhile(lambda: (done.append(1) or torch.zeros(1),), torch.zeros(1)) as result:
+        assert not done
     result()
     assert done == [1]
 
@@ -39,11 +42,11 @@ def test_streams_wait_for_each_other():
         wanted = slow(slow(slow(start))) + slow(slow(start))
         for _ in range(20):
             x = slow(start)
-            result = meanwhile(lambda x=x: (slow(slow(x)),), x)
-            beside = slow(x)
+            with meanwhile(lambda x=x: (slow(slow(x)),), x) as result:
+                beside = slow(x)
             (found,) = result()
             torch.testing.assert_close(found + beside, wanted, rtol=0, atol=0)
-            del x, found, beside
+            del x, found, beside, result
 
 
 @on_a_gpu
@@ -51,8 +54,9 @@ def test_it_can_be_recorded():
     slow, x = network("cuda"), torch.zeros(256, 2048, device="cuda")
 
     def both():
-        result = meanwhile(lambda: (slow(x),), x)
-        return slow(2 * x).detach(), *result()
+        with meanwhile(lambda: (slow(x),), x) as result:
+            beside = slow(2 * x).detach()
+        return beside, *result()
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -66,3 +70,18 @@ def test_it_can_be_recorded():
         x.normal_()
         graph.replay()
         torch.testing.assert_close(found, both())
+
+
+@on_a_gpu
+def test_a_mistake_beside_it_is_what_is_told():
+    """In a recording too, which would otherwise complain of a stream that was not joined."""
+    slow, x = network("cuda"), torch.zeros(256, 2048, device="cuda")
+    slow(x)
+    torch.cuda.synchronize()
+    with (
+        pytest.raises(ValueError, match="the reason"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+        meanwhile(lambda: (slow(x),), x),
+    ):
+        raise ValueError("the reason")
+    assert slow(x).isfinite().all()

@@ -20,6 +20,8 @@ NAMES = {
     "val": (("val_images", "val_labels"), ("x_val", "y_val")),
     "test": (("test_images", "test_labels"), ("x_test", "y_test")),
 }
+_LABELS = {labels for pairs in NAMES.values() for _, labels in pairs}
+_KNOWN = _LABELS | {images for pairs in NAMES.values() for images, _ in pairs}
 
 
 def load_arrays(name: str, holdout: str) -> tuple[Images, Images]:
@@ -37,20 +39,41 @@ def load_arrays(name: str, holdout: str) -> tuple[Images, Images]:
 
 
 def read_arrays(name: str) -> dict[str, Images]:
-    """By part: "train", and what there is of "val" and "test"."""
-    arrays = _named(name, referred_to(name)() if is_reference(name) else _of_file(Path(name)))
-    raw = {part: found for part in NAMES if (found := _pair(arrays, NAMES[part])) is not None}
-    if "train" not in raw:
-        wanted, there = ", ".join(images for images, _ in NAMES["train"]), ", ".join(arrays) or "none"
+    """By part: "train", and what there is of "val" and "test". Labels count where there are some to learn from."""
+    arrays = _named(name, referred_to(name)()) if is_reference(name) else _of_file(Path(name))
+    pairs = _pairs(name, arrays)
+    pixels = {part: in_colours(f"{name}, {images}", _array(arrays[images])) for part, (images, _) in pairs.items()}
+    labels = {
+        part: _checked(f"{name}, {its}", _array(arrays[its]), len(pixels[part]))
+        for part, (_, its) in pairs.items()
+        if its in arrays
+    }
+    classes = _classes(name, labels) if "train" in labels else np.empty(0)
+    told = tuple(map(str, classes.tolist()))
+    return {part: Images(some, _places(labels.get(part), classes, len(some)), told) for part, some in pixels.items()}
+
+
+def _pairs(name: str, arrays: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """What the images and labels of each part are called here."""
+    found = {part: pair for part, names in NAMES.items() for pair in names if pair[0] in arrays}
+    there = ", ".join(arrays) or "none"
+    if "train" not in found:
+        wanted = ", ".join(images for images, _ in NAMES["train"])
         raise UserError(f"{name} has no images to learn from, an array of the name {wanted} (there are {there})")
-    classes = _classes([labels for _, labels in raw.values() if labels is not None])
-    return {part: _images(f"{name}, {part}", *found, classes) for part, found in raw.items()}
+    used = {labels for _, labels in found.values()}
+    if strays := [key for key in arrays if key in _LABELS - used]:
+        raise UserError(f"{name}: {strays[0]} has no images that go by such a name (there are {there})")
+    return found
 
 
-def _of_file(path: Path) -> Any:
+def _of_file(path: Path) -> dict[str, Any]:
+    """Arrays that have a name we know, and the names alone of others."""
     try:
         found = np.load(path, allow_pickle=False)
-        return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
+        if not isinstance(found, np.lib.npyio.NpzFile):
+            return {"images": found}
+        with found:
+            return {name: found[name] if name in _KNOWN else None for name in found.files}
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -69,32 +92,36 @@ def _named(name: str, given: Any) -> dict[str, Any]:
     raise UserError(f"{name} must give {wanted}, not {type(given).__name__}")
 
 
-def _pair(arrays: dict[str, Any], names: tuple[tuple[str, str], ...]) -> tuple[np.ndarray, np.ndarray | None] | None:
-    for images, labels in names:
-        if images in arrays:
-            return _array(arrays[images]), _array(arrays[labels]).squeeze() if labels in arrays else None
-    return None
-
-
 def _array(given: Any) -> np.ndarray:
     return given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
 
 
-def _classes(labels: list[np.ndarray]) -> np.ndarray:
-    """What labels there are, in order; −1 is none."""
-    found = np.unique(np.concatenate([part.ravel() for part in labels])) if labels else np.empty(0)
-    return found[found >= 0] if np.issubdtype(found.dtype, np.number) else found
+def _checked(name: str, labels: np.ndarray, images: int) -> np.ndarray:
+    """One for each image: whole numbers, or words."""
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.shape != (images,) or labels.dtype.kind not in "biuU":
+        wanted = f"must be whole numbers, or words, one for each of the {images} images"
+        raise UserError(f"{name}: labels {wanted}, not {labels.dtype} of shape {labels.shape}")
+    return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
 
 
-def _images(name: str, pixels: np.ndarray, labels: np.ndarray | None, classes: np.ndarray) -> Images:
-    numbers = np.full(len(pixels), -1)
-    if labels is not None:
-        if labels.shape != (len(pixels),) or labels.dtype.kind not in "iuU":
-            wanted = f"whole numbers, or words, one for each of the {len(pixels)} images"
-            raise UserError(f"{name}: labels must be {wanted}, not {labels.dtype} of shape {labels.shape}")
+def _classes(name: str, labels: dict[str, np.ndarray]) -> np.ndarray:
+    """What labels there are, in order; −1 is none. None at all where there are none to learn from."""
+    if len({part.dtype.kind for part in labels.values()}) > 1:
+        raise UserError(f"{name}: labels must be numbers in all of {', '.join(labels)}, or words in all")
+    if labels["train"].dtype.kind == "i" and not (labels["train"] >= 0).any():
+        return np.empty(0)
+    found = np.unique(np.concatenate(list(labels.values())))
+    return found[found >= 0] if found.dtype.kind == "i" else found
+
+
+def _places(labels: np.ndarray | None, classes: np.ndarray, images: int) -> Tensor:
+    """Of each label among the classes; −1: unknown."""
+    places = np.full(images, -1)
+    if labels is not None and len(classes):
         known = np.isin(labels, classes)
-        numbers[known] = np.searchsorted(classes, labels[known])
-    return Images(in_colours(name, pixels), torch.from_numpy(numbers), tuple(map(str, classes.tolist())))
+        places[known] = np.searchsorted(classes, labels[known])
+    return torch.from_numpy(places)
 
 
 def in_colours(name: str, pixels: np.ndarray) -> Tensor:
@@ -108,4 +135,6 @@ def in_colours(name: str, pixels: np.ndarray) -> Tensor:
         pixels = pixels.transpose(0, 3, 1, 2)
     if pixels.shape[1] not in (1, 3):
         raise UserError(f"{name}: images must have one channel or three, not the shape {pixels.shape}")
-    return torch.from_numpy(np.array(pixels, order="C")).expand(-1, 3, -1, -1).contiguous()
+    found = torch.empty(len(pixels), 3, *pixels.shape[2:], dtype=torch.uint8)
+    found.numpy()[...] = pixels
+    return found

@@ -26,11 +26,11 @@ MOST_WATCHED = 5_000  # of images without labels
 def held_out_of(labels: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
     """(the rest, a share), of sets that come without a split: as many of each class, or, where a class has but one
     image, of all. Without labels nothing is held out: some are looked at all the same."""
-    if labels is None:
+    if labels is None or not (labels >= 0).any():
         return torch.arange(n), permutation(n, seed=0, stream=SPLIT)[:MOST_WATCHED].sort().values
     counts = labels[labels >= 0].bincount()
-    least = int(counts[counts > 0].min())
-    if least > 1:
+    least, classes = int(counts[counts > 0].min()), int((counts > 0).sum())
+    if least > 1 and classes > 1:
         rest, some = balanced(labels, share_held_out(least, ENOUGH_HELD_OUT // 10))
     else:
         rest, some = drawn(n, max(2, share_held_out(n, ENOUGH_HELD_OUT)))

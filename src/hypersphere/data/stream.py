@@ -17,6 +17,7 @@ from hypersphere.data.decode import Unreadable, read_pixels
 from hypersphere.data.shards import MEMBER, opened
 from hypersphere.errors import UserError
 
+PATIENCE = 1000  # files tried, one after the other, in place of one that cannot be read
 Make = Callable[[Tensor, Any], np.ndarray]  # an image, 3 × H × W bytes, and what was asked of it → bytes
 
 
@@ -92,6 +93,7 @@ class Stream:
     ) -> None:
         self.paths, self.unreadable, self.fill = Paths(paths), dict[Path | str, str](), fill
         self._asked = _Asked()
+        self._following: dict[int, int] = {}  # of a file that cannot be read: the next that can
         options: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
         self._files = _Files(self.paths, make, side)
         self._loader = DataLoader(
@@ -123,15 +125,19 @@ class Stream:
         return Decoded(torch.from_numpy(np.stack(pixels)), torch.tensor(samples))
 
     def _next_readable(self, wanted: Wanted) -> tuple[np.ndarray, int]:
-        count = len(self.paths)
-        for sample in ((wanted.sample + step) % count for step in range(1, count)):
+        passed, tried, sample = [wanted.sample], 0, wanted.sample
+        while len(passed) <= len(self.paths) and tried < PATIENCE:
+            sample = self._following.get(sample, (sample + 1) % len(self.paths))
             if self.paths[sample] not in self.unreadable:
                 pixels, reason = self._files[wanted._replace(sample=sample)]
                 if pixels is not None:
+                    self._following.update(dict.fromkeys(passed, sample))
                     return pixels, sample
                 self.unreadable[self.paths[sample]] = reason
+                tried += 1
+            passed.append(sample)
         path, reason = next(reversed(self.unreadable.items()))
-        raise UserError(f"none of {count} images could be read, such as {path} ({reason})")
+        raise UserError(f"none of {len(passed) - 1} images could be read, such as {path} ({reason})")
 
 
 def _used(count: int, holes: Container[int], fill: bool) -> list[int]:

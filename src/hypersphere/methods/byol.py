@@ -38,9 +38,9 @@ class BYOL(Method):
         self.tau, self.tau_end = tau, tau_end
 
     def forward(self, batch: Batch) -> Step:
-        targets = meanwhile(lambda: each_view(self.target, batch.views), batch.views[0])
-        z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
-        p1, p2 = each_view(self.predictor, (z1, z2))
+        with meanwhile(lambda: each_view(self.target, batch.views), batch.views[0]) as targets:
+            z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
+            p1, p2 = each_view(self.predictor, (z1, z2))
         t1, t2 = targets()
         return self.step("byol", byol_loss(p1, t2) + byol_loss(p2, t1), z1, z2)
 

@@ -1,6 +1,7 @@
 """Encoders by name, as their libraries name them. Each maps B × C × H × W images to B × `num_features`."""
 
 import inspect
+import numbers
 from collections.abc import Callable
 from typing import Literal
 
@@ -54,7 +55,7 @@ def _written(name: str, channels: int) -> nn.Module:
     encoder = make(channels=channels) if takes_channels(make) else make()
     if not isinstance(encoder, nn.Module):
         raise UserError(f"`encoder` {name} made no torch.nn.Module, but {type(encoder).__name__}")
-    if not isinstance(getattr(encoder, "num_features", None), int):
+    if not isinstance(getattr(encoder, "num_features", None), numbers.Integral):
         raise UserError(f"`encoder` {name} made a network without num_features: set this to how many outputs it has")
     return encoder
 
@@ -64,7 +65,7 @@ def takes_channels(make: Callable[..., nn.Module]) -> bool:
 
 
 def features_of(encoder: nn.Module) -> int:
-    return encoder.num_features  # type: ignore[return-value]
+    return int(encoder.num_features)  # type: ignore[arg-type]
 
 
 def _resnet(name: str) -> Callable[[int, Stem, Norm], nn.Module]:
