@@ -75,6 +75,7 @@ ARROWS = {
         "evaluate",
         "feed",
         "machine",
+        "methods",
         "presets",
         "run",
         "sets",

@@ -10,6 +10,7 @@ from torch import nn
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.errors import UserError
+from hypersphere.methods import Method
 from hypersphere.nn import build_encoder
 from hypersphere.written import is_reference, reference_to, referred_to
 
@@ -159,6 +160,74 @@ class Tied(Small):
     assert main(["export", "run"]) == 0
     inputs = torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(hs.load("run/export").encoder(inputs), run.encoder(inputs))
+
+
+METHOD = """
+from hypersphere.methods import Method, Step
+from hypersphere.nn import each_view, mlp
+from hypersphere.sphere import alignment, uniformity
+from torch import nn
+
+class Mine(Method):
+    def __init__(self, encoder, features, projection=8):
+        super().__init__()
+        self.encoder, self.projector = encoder, mlp(features, 16, projection)
+
+    def forward(self, batch):
+        z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
+        return self.step("mine", alignment(z1, z2) + uniformity(z1) / 2 + uniformity(z2) / 2, z1, z2)
+
+class NoMethod(nn.Module):
+    pass
+
+class Short(Method):
+    def __init__(self, encoder):
+        super().__init__()
+
+    def forward(self, batch): ...
+"""
+
+
+def test_a_method_of_ones_own(here, capsys):
+    (here / "own_nets.py").write_text(METHOD)
+    assert main(["pretrain", "own_nets:Mine-uni-mhe", "--data", "digits", "--epochs", "4", "--tau", "0.9"]) == 0
+    (run,) = (here / "runs").iterdir()
+    assert run.name.startswith("Mine-uni-mhe-digits-")
+    assert "hypersphere: tau: of no effect on Mine-uni-mhe with digits" in capsys.readouterr().err
+    metrics = hs.load_run(run).metrics
+    assert {"mine", "uniformity", "regularizer"} <= metrics[0].keys()
+    losses = [line["mine"] for line in metrics if "mine" in line]
+    assert losses[-1] < losses[0]
+    assert main(["evaluate", str(run), "--probes", "knn"]) == 0
+    assert main(["pretrain", "--resume", str(run)]) == 0
+    assert main(["report", str(run), "--out", "page.html"]) == 0
+    assert main(["methods", "own_nets:Mine"]) == 0
+    again = hs.pretrain(referred_to("own_nets:Mine"), data="digits", epochs=1, progress=False)
+    assert again.config.method == "own_nets:Mine"
+    assert again.config.energy == again.config.uniformity == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("own_nets:NoMethod", "must be a subclass of hypersphere.methods.Method"),
+        ("own_nets:Short", "its __init__ must take features"),
+        ("own_nets:mine", "there is no mine in own_nets: did you mean 'Mine'"),
+        ("byool", "your own as package.module:Class"),
+    ],
+)
+def test_what_is_no_method_is_told(here, capsys, name, told):
+    (here / "own_nets.py").write_text(METHOD)
+    assert main(["pretrain", name, "--data", "digits"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_class_in_a_function_is_refused():
+    class Hidden(Method):
+        def forward(self, batch): ...
+
+    with pytest.raises(UserError, match="Hidden must stand at the top of a module"):
+        hs.pretrain(Hidden, data="digits")
 
 
 def test_a_module_that_lacks_another_says_so_itself(here):

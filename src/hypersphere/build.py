@@ -18,7 +18,7 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, centre
 from hypersphere.evaluate.features import encode, frozen
 from hypersphere.machine import Execution
-from hypersphere.methods import METHODS, Batch, Method, Spreading
+from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.presets import is_folder, on_photographs
@@ -36,7 +36,7 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     encoder = build_encoder(
         config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
     )
-    kind = METHODS[config.method]
+    kind = method_of(config.method)
     if config.small_crops and not kind.takes_small_crops:
         taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
         raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
@@ -120,9 +120,10 @@ _OPTIONS_OF = {
 
 def unused_options(config: Config) -> list[str]:
     """What was chosen, but nothing of this run looks at."""
-    taken = {name: set(inspect.signature(kind.__init__).parameters) for name, kind in METHODS.items()}
+    taken = [set(inspect.signature(kind.__init__).parameters) for kind in METHODS.values()]
     fields = {field.name for field in dataclasses.fields(Config)} - _OF_ALL
-    idle = (set.union(*taken.values()) - taken[config.method]) & fields
+    own = set(inspect.signature(method_of(config.method).__init__).parameters)
+    idle = (set.union(*taken) - own) & fields
     idle.update(name for switch, names in _OPTIONS_OF.items() if not getattr(config, switch) for name in names)
     if not config.energy and not config.orthogonality:
         idle.add("energy_layers")

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypersphere.errors import UserError, similar
 from hypersphere.presets import DATA, ON_DIGITS, is_folder, named, on_photographs, preset
-from hypersphere.written import is_arrays, reference_to
+from hypersphere.written import is_arrays, is_reference, reference_to
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]
@@ -264,7 +264,7 @@ class Config:
     @property
     def title(self) -> str:
         """The method with its regularizers, as the presets are named."""
-        return self.method + "-uni" * (self.uniformity > 0) + "-mhe" * (self.energy > 0)
+        return self.method.rpartition(":")[2] + "-uni" * (self.uniformity > 0) + "-mhe" * (self.energy > 0)
 
 
 def _fitting(name: str, kind: Any, value: Any) -> Any:
@@ -274,6 +274,8 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
             return None
         kind = next(k for k in get_args(kind) if k is not type(None))
     if get_origin(kind) is Literal:
+        if name == "method" and is_reference(value):
+            return value
         if value not in get_args(kind):
             raise UserError(f"`{name}` must be one of {', '.join(get_args(kind))}, not {reprlib.repr(value)}")
         return value

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError, similar
-from hypersphere.written import is_arrays
+from hypersphere.written import is_arrays, is_reference
 
 _SGD: dict[str, Any] = {
     "uniformity": 0.0,
@@ -242,12 +242,12 @@ def preset(method: str) -> dict[str, Any]:
     if not isinstance(method, str) or method in PRESETS:
         return named("method", method, PRESETS)
     base = method.removesuffix("-mhe").removesuffix("-uni")
-    if base not in PRESETS:
+    if base not in PRESETS and not is_reference(base):
         return named("method", method, PRESETS)
     added = {"-uni": PRESETS["byol-uni"]["uniformity"], "-mhe": PRESETS["byol-mhe"]["energy"]}
     given = method.removeprefix(base)
     return {
-        **PRESETS[base],
+        **PRESETS.get(base, {"method": base, "energy_layers": ("projector",)}),
         "uniformity": added["-uni"] * ("-uni" in given),
         "energy": added["-mhe"] * ("-mhe" in given),
     }
@@ -260,7 +260,8 @@ def on_photographs(method: str, data: str, size: int | None) -> dict[str, Any]:
 
 
 def named(option: str, name: Any, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    there = ", ".join(table) + ("; each also with -uni, -mhe" if table is PRESETS else "")
+    variants = "; each also with -uni, -mhe; your own as package.module:Class" if table is PRESETS else ""
+    there = ", ".join(table) + variants
     if not isinstance(name, str):
         raise UserError(f"`{option}` must be a name ({there}), not of type {type(name).__name__}")
     if name not in table:

@@ -3,9 +3,10 @@
 import contextlib
 import glob
 import json
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from hypersphere.files import next_free_folder, own, write_json
 from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
+from hypersphere.methods import Method
 from hypersphere.presets import PRESETS, preset
 from hypersphere.progress import progress_bar, tell
 from hypersphere.run import Run, load_config, put_state
@@ -71,12 +73,12 @@ from hypersphere.train import (
     train,
 )
 from hypersphere.views import Views
-from hypersphere.written import is_arrays
+from hypersphere.written import is_arrays, reference_to
 
 
 def pretrain(
-    method: str | None = None,
-    data: str | None = None,
+    method: str | type[Method] | None = None,
+    data: str | os.PathLike[str] | Callable[[], Any] | None = None,
     *,
     resume: str | Path | None = None,
     progress: bool = True,
@@ -84,11 +86,14 @@ def pretrain(
 ) -> Run:
     """Learn an encoder: `pretrain("byol-mhe", data="digits", epochs=50)`.
 
-    `options` are the fields of `Config`. `resume` goes on with the run in that folder; what is said besides must agree
-    with what it was started with.
+    A method of one's own may be given as its class, data and `encoder` as functions that make them: they are kept by
+    where they can be imported from. `options` are the fields of `Config`. `resume` goes on with the run in that folder;
+    what is said besides must agree with what it was started with.
     """
     if data is not None:
         options["data"] = data
+    if isinstance(method, type):
+        method = _reference(method)
     if isinstance(options.get("device"), torch.device):
         options["device"] = str(options["device"])
     if resume is None:
@@ -98,6 +103,13 @@ def pretrain(
     saved = load_config(resume)
     wanted = with_preset(saved, method).replace(**options)
     return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
+
+
+def _reference(method: type[Method]) -> str:
+    reference = reference_to(method)
+    if reference is None:
+        raise UserError(f"`method` {method.__name__} must stand at the top of a module, to be found again")
+    return reference
 
 
 def with_preset(saved: Config, method: str | None) -> Config:
@@ -151,14 +163,8 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     watched = WATCHED if rank() == 0 else TRIED  # monitors are the first's
     images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
     learnt, held_out = (some.to(how.device) for some in images)
-    counts = [len(some) for some in files or images]
-    if counts[1] < 2:
-        raise UserError(f"{config.data}: two images or more must be held out, not {counts[1]}")
-    for name in (config.encoder, config.data):
-        if name.startswith("__main__:") and is_first():
-            tell(f"{name} is the script's: only that script can load the run; in a module of its own anything can")
-    if of_any_size(config) and path is None and is_first():
-        tell(_intention(config, counts[0], counts[1], labelled=len(learnt.classes) > 0))
+    if path is None:
+        _tell_intention(config, *map(len, files or images), labelled=len(learnt.classes) > 0)
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
         trainer = agreed(lambda: _new_trainer(config, how, learnt))
@@ -177,12 +183,19 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     return run
 
 
-def _intention(config: Config, learnt: int, held_out: int, labelled: bool) -> str:
-    """What a run on a user's images is about to do."""
+def _tell_intention(config: Config, learnt: int, held_out: int, *, labelled: bool) -> None:
+    """What a run with a user's images, or network, is about to do."""
+    if held_out < 2:
+        raise UserError(f"{config.data}: two images or more must be held out, not {held_out}")
+    for name in (config.method, config.encoder, config.data):
+        if name.startswith("__main__:"):
+            tell(f"{name} is the script's: only that script can load the run; in a module of its own anything can")
+    if not of_any_size(config):
+        return
     side = view_recipe(config).size
     plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, epochs: {config.epochs}"
     apart = "held out" if labelled else "of them watched"
-    return f"{config.title}: {plan}; {learnt:,} images to learn from, {held_out:,} {apart}"
+    tell(f"{config.title}: {plan}; {learnt:,} images to learn from, {held_out:,} {apart}")
 
 
 def _new_trainer(config: Config, how: Execution, learnt: Images) -> Trainer:

@@ -48,9 +48,9 @@ def methods(words: list[str]) -> None:
     chosen = recipe(name).method if name is not None else None
     from inspect import getdoc, getmodule
 
-    from hypersphere.methods import METHODS
+    from hypersphere.methods import METHODS, method_of
 
-    for key, kind in METHODS.items() if chosen is None else [(chosen, METHODS[chosen])]:
+    for key, kind in METHODS.items() if chosen is None else [(chosen, method_of(chosen))]:
         first_line = (getattr(getmodule(kind), "__doc__", None) or key).splitlines()[0]
         print(f"{name or key}: {first_line}")
         if chosen is not None and kind.__doc__:

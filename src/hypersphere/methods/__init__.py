@@ -1,5 +1,8 @@
-"""Methods by name. A new one is a file here and a line below."""
+"""Methods by name. A new one is a file here and a line below; or a class of the user's, `package.module:Class`."""
 
+import inspect
+
+from hypersphere.errors import UserError
 from hypersphere.methods.barlow import BarlowTwins
 from hypersphere.methods.base import Batch, Features, Method, Spreading, Step
 from hypersphere.methods.byol import BYOL
@@ -12,6 +15,7 @@ from hypersphere.methods.simclr import SimCLR
 from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
+from hypersphere.written import is_reference, referred_to
 
 __all__ = [
     "BYOL",
@@ -31,6 +35,7 @@ __all__ = [
     "Step",
     "Supervised",
     "SwAV",
+    "method_of",
 ]
 
 METHODS: dict[str, type[Method]] = {
@@ -46,3 +51,14 @@ METHODS: dict[str, type[Method]] = {
     "deepcluster": DeepCluster,
     "obow": OBoW,
 }
+
+
+def method_of(name: str) -> type[Method]:
+    if not is_reference(name):
+        return METHODS[name]
+    kind = referred_to(name)
+    if not inspect.isclass(kind) or not issubclass(kind, Method):
+        raise UserError(f"{name} must be a subclass of hypersphere.methods.Method")
+    if lacking := {"encoder", "features"} - set(inspect.signature(kind.__init__).parameters):
+        raise UserError(f"{name}: its __init__ must take {' and '.join(sorted(lacking))}")
+    return kind

@@ -16,6 +16,7 @@ from hypersphere.report.neighbours import neighbours
 from hypersphere.report.portrait import Portrait, Sample, Seen, labelled, portray
 from hypersphere.report.sheet import sheet_style
 from hypersphere.report.tables import configs, missing, summary
+from hypersphere.written import is_reference
 
 SUMMARY = """k-NN accuracy and uniformity are the last of those measured while training; columns after them are from
 evaluation.json: accuracy in %, and where it is a mean over draws of the labelled images, ± half its 95 % interval."""
@@ -100,7 +101,8 @@ def _regularized(config: Config) -> bool:
 
 def _own_loss(run: Portrait) -> str:
     """The name of the method's own term in the log."""
-    return {"simclr": "nt_xent", "supervised": "cross_entropy"}.get(run.config.method, run.config.method)
+    method = run.config.method
+    return "loss" if is_reference(method) else {"simclr": "nt_xent", "supervised": "cross_entropy"}.get(method, method)
 
 
 def _energies(runs: Sequence[Portrait]) -> Sequence[Markup]:
