@@ -169,8 +169,9 @@ from hypersphere.sphere import alignment, uniformity
 from torch import nn
 
 class Mine(Method):
-    def __init__(self, encoder, features, projection=8):
+    def __init__(self, encoder, features, projection=8, share=0.5, kind="soft", deep=None):
         super().__init__()
+        self.told = share, kind, deep
         self.encoder, self.projector = encoder, mlp(features, 16, projection)
 
     def forward(self, batch):
@@ -205,6 +206,23 @@ def test_a_method_of_ones_own(here, capsys):
     again = hs.pretrain(referred_to("own_nets:Mine"), data="digits", epochs=1, progress=False)
     assert again.config.method == "own_nets:Mine"
     assert again.config.energy == again.config.uniformity == 0
+
+
+def test_options_that_only_ones_own_method_has(here, capsys):
+    (here / "own_nets.py").write_text(METHOD)
+    words = ["pretrain", "own_nets:Mine", "--data", "digits", "--epochs", "1", "--out", "run", "--extra"]
+    assert main([*words, "share=0.25", "kind=hard", "deep=[1, 2]"]) == 0
+    run = hs.load_run("run")
+    assert run.method.told == (0.25, "hard", [1, 2])
+    options = {"share": 0.25, "kind": "hard", "deep": [1, 2]}
+    twin = hs.pretrain("own_nets:Mine", data="digits", epochs=1, extra=options, progress=False)
+    assert twin.config.hash == run.config.hash
+    for word in ("sheer=1", "share", "hidden=3", "encoder=3"):
+        assert main([*words, word]) == 2
+        told = f"--extra {word} must be name=value of an option that Mine alone has (there are share, kind, deep)"
+        assert told in capsys.readouterr().err
+    assert main(["pretrain", "byol", "--data", "digits", "--extra", "a=1"]) == 2
+    assert "that byol alone has (it has none)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

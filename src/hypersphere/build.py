@@ -1,10 +1,12 @@
 """What a config means: the pieces of a run."""
 
+import ast
 import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,12 +47,29 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     }
     if "classes" in inspect.signature(kind.__init__).parameters:
         options["classes"] = classes
-    method = kind(**{**options, "encoder": encoder, "features": features_of(encoder)})
+    method = kind(**{**options, **extra_options(config, kind), "encoder": encoder, "features": features_of(encoder)})
     method.spreading = spreadings_of(config)
     for spreading in method.spreading:
         if isinstance(spreading.of, nn.Module):  # its state is saved with the method's
             method.add_module(spreading.name, spreading.of)
     return method
+
+
+def extra_options(config: Config, kind: type[Method]) -> dict[str, Any]:
+    """What is said of options that only the method knows: numbers, words, True, None, … as Python writes them."""
+    fields = {field.name for field in dataclasses.fields(Config)} | {"self", "encoder", "features", "classes"}
+    own = [name for name in inspect.signature(kind.__init__).parameters if name not in fields]
+    found: dict[str, Any] = {}
+    for word in config.extra:
+        name, given, value = word.partition("=")
+        if not given or name not in own:
+            there = f"there are {', '.join(own)}" if own else "it has none"
+            raise UserError(f"`extra` {word} must be name=value of an option that {config.title} alone has ({there})")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
 
 
 def spreadings_of(config: Config) -> tuple[Spreading, ...]:

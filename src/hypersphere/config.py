@@ -9,6 +9,7 @@ import os
 import re
 import reprlib
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -122,6 +123,8 @@ class Config:
     policy: Literal["data", "moco", "simclr", "infomin"] = "data"
     # Operations of RandAugment on each view, after the others; InfoMin's has 2.
     randaugment: int = 0
+    # Options that a method of your own has beside those here, as name=value.
+    extra: tuple[str, ...] = ()
     # Weight of the hyperspherical energy of the networks' weights (0: off).
     energy: float = 0.0
     # Its power s; 0 is the logarithmic energy.
@@ -280,6 +283,8 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
             raise UserError(f"`{name}` must be one of {', '.join(get_args(kind))}, not {reprlib.repr(value)}")
         return value
     if get_origin(kind) is tuple:
+        if isinstance(value, Mapping):
+            value = [f"{key}={one}" for key, one in value.items()]
         values = value if isinstance(value, list | tuple) else (value,)
         return tuple(_fitting(name, get_args(kind)[0], part) for part in values)
     if name in _BY_REFERENCE and callable(value):
