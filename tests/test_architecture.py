@@ -128,7 +128,7 @@ ARROWS = {
     "fanout": set(),
     "jobs": {"config", "diagnostics", "fanout", "machine", "pretraining", "results", "run"},
     "reproduce": {"jobs", "paper", "report", "results"},
-    "grid": {"config", "fanout", "jobs", "paper", "results", "sets"},
+    "grid": {"config", "fanout", "jobs", "methods", "paper", "results", "sets"},
     "commands": {
         "bench",
         "config",

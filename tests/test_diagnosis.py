@@ -144,3 +144,21 @@ def test_a_run_that_collapses_can_be_stopped(tmp_path):
     with pytest.raises(UserError, match=r"collapsed by epoch .*stopped, and kept in"):
         hs.pretrain("byol", data="digits", out=tmp_path / "a", **options)
     assert diagnose(tmp_path / "a", device="cpu").verdict.startswith("not healthy")
+
+
+class Attending(nn.Module):
+    num_features = 12
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(1, 12, kernel_size=4, stride=4)
+        self.layer = nn.TransformerEncoderLayer(12, nhead=2, dim_feedforward=24, batch_first=True)
+
+    def forward(self, images):
+        return self.layer(self.patches(images).flatten(2).transpose(1, 2)).mean(dim=1)
+
+
+def test_attention_is_diagnosed():
+    found = hs.diagnose(Attending(), images=64)
+    (layer,) = (layer for layer in found.weights if layer.name.endswith("self_attn"))
+    assert layer.times == pytest.approx(1, abs=0.5)

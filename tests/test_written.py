@@ -1,5 +1,7 @@
 """Networks that users wrote: found by `module:name`, in a run from its start to its export."""
 
+import dataclasses
+import inspect
 import json
 import sys
 
@@ -9,9 +11,11 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.cli import main
+from hypersphere.config import Config
 from hypersphere.errors import UserError
-from hypersphere.methods import Method
+from hypersphere.methods import BYOL, METHODS, Method
 from hypersphere.nn import build_encoder
+from hypersphere.presets import OF_METHODS
 from hypersphere.written import is_reference, reference_to, referred_to
 
 MODULE = """
@@ -206,6 +210,109 @@ def test_a_method_of_ones_own(here, capsys):
     again = hs.pretrain(referred_to("own_nets:Mine"), data="digits", epochs=1, progress=False)
     assert again.config.method == "own_nets:Mine"
     assert again.config.energy == again.config.uniformity == 0
+
+
+MISTAKES = """
+import torch
+from hypersphere.methods import Method, Step
+from hypersphere.nn import mlp
+
+class Base(Method):
+    def __init__(self, encoder, features, hidden=24, temperature=0.07, size=3, title="x"):
+        super().__init__()
+        self.encoder, self.projector = encoder, mlp(features, hidden, 4)
+        self.told = hidden, temperature, size, title
+
+class Right(Base):
+    def forward(self, batch):
+        loss = self.projector(self.encoder(batch.views[0])).square().mean()
+        return Step(loss, {"loss": loss.detach() + 1, "step": loss.detach()})
+
+class Bare(Base):
+    def forward(self, batch):
+        return torch.zeros((), requires_grad=True)
+
+class Long(Base):
+    def forward(self, batch):
+        return Step(self.projector(self.encoder(batch.views[0])).sum(0), {})
+
+class Idle(Base):
+    def forward(self, batch):
+        return Step(torch.zeros(()), {})
+
+class Numbers(Base):
+    def forward(self, batch):
+        return Step(self.projector(self.encoder(batch.views[0])).sum(), {"a": 1.0})
+
+class Nothing(Base):
+    def forward(self, batch):
+        return self.step("nothing", self.projector(self.encoder(batch.views[0])).sum())
+
+class Needs(Right):
+    def __init__(self, encoder, features, gamma):
+        super().__init__(encoder, features)
+
+class Careless(Right):
+    def __init__(self, encoder, features):
+        Method.__init__(self)
+
+def array(path): ...
+"""
+
+
+def test_a_methods_own_defaults_count(here):
+    (here / "own_nets.py").write_text(MISTAKES)
+    options = {"data": "digits", "epochs": 1, "progress": False, "log_every": 1}
+    run = hs.pretrain("own_nets:Right", **options)
+    assert run.method.told == (24, 0.07, 3, "x")
+    assert hs.pretrain("own_nets:Right", hidden=9, temperature=0.2, **options).method.told[:2] == (9, 0.2)
+    steps = [line for line in run.metrics if "lr" in line]
+    assert [line["step"] for line in steps] == list(range(1, run.step + 1))
+    assert hs.pretrain("own_nets:Needs", extra={"gamma": 2}, **options).step == run.step
+
+
+def test_every_option_of_our_methods_is_one_that_others_may_have():
+    fields = {field.name for field in dataclasses.fields(Config)} - {"encoder"}
+    for kind in METHODS.values():
+        assert set(inspect.signature(kind.__init__).parameters) & fields <= OF_METHODS | {"seed", "epochs"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Bare", "forward of Bare must return Step"),
+        ("Long", "forward of Long must return Step"),
+        ("Idle", "depends on no weight"),
+        ("Numbers", "its term a must be a tensor of one number"),
+        ("Nothing-uni", "no projections: there is nothing to spread"),
+        ("Base", "own_nets:Base has no forward"),
+        ("Needs", "its __init__ needs more than is known (missing a required argument: 'gamma')"),
+        ("Careless", "must keep the network that it is given as self.encoder"),
+    ],
+)
+def test_mistakes_in_a_method_are_told(here, capsys, name, told):
+    (here / "own_nets.py").write_text(MISTAKES)
+    assert main(["pretrain", f"own_nets:{name}", "--data", "digits", "--epochs", "1"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_mistakes_in_modules_are_told(here, capsys):
+    (here / "own_nets.py").write_text(MISTAKES)
+    assert main(["pretrain", "byol", "--data", "own_nets:array"]) == 2
+    assert "own_nets:array must be a function without arguments (missing" in capsys.readouterr().err
+    sys.modules.pop("own_nets")
+    (here / "own_nets.py").write_text("def f(:")
+    assert main(["pretrain", "own_nets:f", "--data", "digits"]) == 2
+    assert "there is a mistake in own_nets (" in capsys.readouterr().err
+
+
+def test_our_classes_are_known_by_their_names(here):
+    run = hs.pretrain(BYOL, data="digits", epochs=1, hidden=16, progress=False)
+    assert run.config.method == "byol"
+    (here / "own_nets.py").write_text(METHOD)
+    mine = referred_to("own_nets:Mine")
+    found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, epochs=1, hidden=16, probes=["knn"], out="sweep")
+    assert [result.config.method for result in found] == ["byol", "own_nets:Mine"]
 
 
 def test_options_that_only_ones_own_method_has(here, capsys):

@@ -23,8 +23,8 @@ from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
-from hypersphere.presets import is_folder, on_photographs
-from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer
+from hypersphere.presets import OF_METHODS, is_folder, on_photographs
+from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.sets import of_any_size, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
@@ -42,12 +42,18 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     if config.small_crops and not kind.takes_small_crops:
         taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
         raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
-    options = {
-        name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if hasattr(config, name)
-    }
+    fields = OF_METHODS | {"seed", "epochs"}
+    options = {name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if name in fields}
     if "classes" in inspect.signature(kind.__init__).parameters:
         options["classes"] = classes
-    method = kind(**{**options, **extra_options(config, kind), "encoder": encoder, "features": features_of(encoder)})
+    options |= {**extra_options(config, kind), "encoder": encoder, "features": features_of(encoder)}
+    try:
+        inspect.signature(kind).bind(**options)
+    except TypeError as error:
+        raise UserError(f"{config.method}: its __init__ needs more than is known ({error}): see `extra`") from None
+    method = kind(**options)
+    if not isinstance(getattr(method, "encoder", None), nn.Module):
+        raise UserError(f"{config.method}: its __init__ must keep the network that it is given as self.encoder")
     method.spreading = spreadings_of(config)
     for spreading in method.spreading:
         if isinstance(spreading.of, nn.Module):  # its state is saved with the method's
@@ -57,7 +63,7 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
 
 def extra_options(config: Config, kind: type[Method]) -> dict[str, Any]:
     """What is said of options that only the method knows: numbers, words, True, None, … as Python writes them."""
-    fields = {field.name for field in dataclasses.fields(Config)} | {"self", "encoder", "features", "classes"}
+    fields = OF_METHODS | {"seed", "epochs", "self", "encoder", "features", "classes"}
     own = [name for name in inspect.signature(kind.__init__).parameters if name not in fields]
     found: dict[str, Any] = {}
     for word in config.extra:
@@ -228,7 +234,7 @@ def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images
         known, held_out = _watched(config, known, learnt)
     knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
     fixed = centre(views)(held_out.pixels[:1024]).contiguous(memory_format=how.layout)
-    parts = {name: part for name, part in method.named_children() if any(p.requires_grad for p in part.parameters())}
+    parts = {name: part for name, part in method.named_children() if has_neurons(part)}
     energies = EnergyMonitor(config.knn_every, fixed, parts, how.precision)
     sample = torch.arange(len(fixed), device=how.device)
     one, other, *_ = Views(views, config.seed).training(held_out.pixels, sample, 0)

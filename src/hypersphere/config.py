@@ -320,6 +320,6 @@ def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
     of_data = {} if is_folder(data) or is_arrays(data) else named("data", data, DATA)
     of_method = {**preset(method), **on_photographs(method, data, of_data.get("size"))}
-    if data == "digits":
+    if data == "digits" and not is_reference(of_method["method"]):
         of_method = {**of_method, **of_data, **ON_DIGITS.get(of_method["method"], {})}
     return Config().replace(**{"data": data, **of_data, **of_method, **options})

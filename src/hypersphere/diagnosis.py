@@ -23,7 +23,7 @@ from hypersphere.diagnostics import (
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen
 from hypersphere.progress import progress_bar
-from hypersphere.regularize import EnergyRegularizer, neurons
+from hypersphere.regularize import EnergyRegularizer, weights_per_neuron
 from hypersphere.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
 from hypersphere.subject import Subject, Wishes, subject_of
@@ -132,4 +132,4 @@ def _weights(name: str, part: nn.Module) -> Iterator[Layer]:
     modules = dict(part.named_modules())
     for layer, energy in energies.per_layer().items():
         where = f"{name}.{layer}" if layer else name
-        yield Layer(where, float(energy), even_energy(neurons(modules[layer]).shape[2]))
+        yield Layer(where, float(energy), even_energy(weights_per_neuron(modules[layer])))

@@ -10,10 +10,13 @@ from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.fanout import FanOut
 from hypersphere.jobs import Job, check_failed, run_jobs
+from hypersphere.methods import Method
+from hypersphere.methods import name_of as name_of_method
 from hypersphere.paper.state import Estimate, estimate
 from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
 from hypersphere.results import Result, name_of, read_results
 from hypersphere.sets import recipe_for
+from hypersphere.written import reference_to
 
 OUT = Path("runs/sweep")
 _UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
@@ -63,8 +66,8 @@ def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def sweep(
-    method: str,
-    data: str = "cifar10",
+    method: str | type[Method],
+    data: Any = "cifar10",
     *,
     over: Mapping[str, Iterable[Any]],
     probes: Sequence[str] = TRANSFER_PROBES,
@@ -78,14 +81,22 @@ def sweep(
 
     `options` are the fields of `Config`. What has a result in `out` is not repeated.
     """
-    points = distinct(Point(values, _config(method, data, {**options, **values})) for values in product(over))
+    grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
+    points = distinct(Point(values, _config(_kept(method), data, {**options, **values})) for values in grid)
     failed = run_points(points, Path(out), tuple(probes), FanOut(workers, ray, retries))
     check_failed(failed, len(points))
     found = results_in(Path(out))
     return [found[point.name] for point in points]
 
 
-def _config(method: str, data: str, options: dict[str, Any]) -> Config:
+def _kept(value: Any) -> Any:
+    """A class or function of the user's by the name that a config keeps it by."""
+    if isinstance(value, type) and issubclass(value, Method):
+        return name_of_method(value)
+    return (reference_to(value) or value) if callable(value) else value
+
+
+def _config(method: str, data: Any, options: dict[str, Any]) -> Config:
     return recipe_for(options.pop("method", method), options.pop("data", data), **options)
 
 

@@ -1,12 +1,13 @@
 """Options by method and data set: what the papers have, and recipes for small images."""
 
+import inspect
 import math
 import os
 from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError, similar
-from hypersphere.written import is_arrays, is_reference
+from hypersphere.written import is_arrays, is_reference, referred_to
 
 _SGD: dict[str, Any] = {
     "uniformity": 0.0,
@@ -247,10 +248,22 @@ def preset(method: str) -> dict[str, Any]:
     added = {"-uni": PRESETS["byol-uni"]["uniformity"], "-mhe": PRESETS["byol-mhe"]["energy"]}
     given = method.removeprefix(base)
     return {
-        **PRESETS.get(base, {"method": base, "energy_layers": ("projector",)}),
+        **(PRESETS[base] if base in PRESETS else _own(base)),
         "uniformity": added["-uni"] * ("-uni" in given),
         "energy": added["-mhe"] * ("-mhe" in given),
     }
+
+
+# fields of a config that a method of one's own may take, each with the default that it has there
+OF_METHODS = {"hidden", "projection", "norm", "tau", "tau_end", "temperature", "teacher_temperature", "teacher_warmup"}
+OF_METHODS |= {"predictor", "bottleneck", "predictor_decays", "layers", "redundancy", "queue", "prototypes"}
+OF_METHODS |= {"codes_queue", "jigsaw"}
+
+
+def _own(reference: str) -> dict[str, Any]:
+    parameters = inspect.signature(referred_to(reference)).parameters.values()
+    said = {p.name: p.default for p in parameters if p.name in OF_METHODS and p.default is not p.empty}
+    return {"method": reference, "energy_layers": ("projector",), **said}
 
 
 def on_photographs(method: str, data: str, size: int | None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from hypersphere.files import next_free_folder, own, write_json
 from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
-from hypersphere.methods import Method
+from hypersphere.methods import Method, name_of
 from hypersphere.presets import PRESETS, preset
 from hypersphere.progress import progress_bar, tell
 from hypersphere.run import Run, load_config, put_state
@@ -73,7 +73,7 @@ from hypersphere.train import (
     train,
 )
 from hypersphere.views import Views
-from hypersphere.written import is_arrays, reference_to
+from hypersphere.written import is_arrays
 
 
 def pretrain(
@@ -93,7 +93,7 @@ def pretrain(
     if data is not None:
         options["data"] = data
     if isinstance(method, type):
-        method = _reference(method)
+        method = name_of(method)
     if isinstance(options.get("device"), torch.device):
         options["device"] = str(options["device"])
     if resume is None:
@@ -103,13 +103,6 @@ def pretrain(
     saved = load_config(resume)
     wanted = with_preset(saved, method).replace(**options)
     return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
-
-
-def _reference(method: type[Method]) -> str:
-    reference = reference_to(method)
-    if reference is None:
-        raise UserError(f"`method` {method.__name__} must stand at the top of a module, to be found again")
-    return reference
 
 
 def with_preset(saved: Config, method: str | None) -> Config:

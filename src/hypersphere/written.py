@@ -53,6 +53,9 @@ def referred_to(reference: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # of what it imports itself
         raise UserError(f"{reference}: there is no module {error.name} in this folder or on Python's path") from None
+    except SyntaxError as error:
+        told = f"{error.filename}, line {error.lineno}: {error.msg}"
+        raise UserError(f"{reference}: there is a mistake in {module_name} ({told})") from None
     for name in path.split("."):
         if not hasattr(found, name):
             script = " (the script that was started)" if module_name == "__main__" else ""

@@ -105,7 +105,8 @@ def _points(method: str, words: list[str], over: Mapping[str, list[str]]) -> "li
     known, points = functools.cache(recipe_of), []
     for values in product(over):
         data, labels = values.get("data", peek(words, "--data")), values.get("labels", peek(words, "--labels"))
-        default = known(values.get("method", method), data or "cifar10", labels)
+        size = values.get("size", peek(words, "--size"))
+        default = known(values.get("method", method), data or "cifar10", labels, size)
         said = [part for name, value in values.items() for part in _said(name, value)]
         options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
         config = options.config(options.workers if "workers" in values else None).replace(data=default.data)

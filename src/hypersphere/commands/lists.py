@@ -51,7 +51,8 @@ def methods(words: list[str]) -> None:
     from hypersphere.methods import METHODS, method_of
 
     for key, kind in METHODS.items() if chosen is None else [(chosen, method_of(chosen))]:
-        first_line = (getattr(getmodule(kind), "__doc__", None) or key).splitlines()[0]
+        told = kind if chosen not in (None, *METHODS) else getmodule(kind)  # a module of one's own may have several
+        first_line = (getattr(told, "__doc__", None) or key).strip().splitlines()[0]
         print(f"{name or key}: {first_line}")
         if chosen is not None and kind.__doc__:
             print(f"\n{getdoc(kind)}\n")

@@ -1,5 +1,6 @@
 """Images that users hold as arrays: in a .npz or .npy file, or made by a function of theirs."""
 
+import inspect
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +41,7 @@ def load_arrays(name: str, holdout: str) -> tuple[Images, Images]:
 
 def read_arrays(name: str) -> dict[str, Images]:
     """By part: "train", and what there is of "val" and "test". Labels count where there are some to learn from."""
-    arrays = _named(name, referred_to(name)()) if is_reference(name) else _of_file(Path(name))
+    arrays = _named(name, _made_by(name)) if is_reference(name) else _of_file(Path(name))
     pairs = _pairs(name, arrays)
     pixels = {part: in_colours(f"{name}, {images}", _array(arrays[images])) for part, (images, _) in pairs.items()}
     labels = {
@@ -64,6 +65,15 @@ def _pairs(name: str, arrays: dict[str, Any]) -> dict[str, tuple[str, str]]:
     if strays := [key for key in arrays if key in _LABELS - used]:
         raise UserError(f"{name}: {strays[0]} has no images that go by such a name (there are {there})")
     return found
+
+
+def _made_by(name: str) -> Any:
+    make = referred_to(name)
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        raise UserError(f"{name} must be a function without arguments ({error})") from None
+    return make()
 
 
 def _of_file(path: Path) -> dict[str, Any]:

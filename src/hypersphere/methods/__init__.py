@@ -15,7 +15,7 @@ from hypersphere.methods.simclr import SimCLR
 from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
-from hypersphere.written import is_reference, referred_to
+from hypersphere.written import is_reference, reference_to, referred_to
 
 __all__ = [
     "BYOL",
@@ -36,6 +36,7 @@ __all__ = [
     "Supervised",
     "SwAV",
     "method_of",
+    "name_of",
 ]
 
 METHODS: dict[str, type[Method]] = {
@@ -53,12 +54,23 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+def name_of(kind: type[Method]) -> str:
+    """By which a config knows a method, one of ours or of a user's."""
+    ours = {known: name for name, known in METHODS.items()}
+    reference = ours.get(kind) or reference_to(kind)
+    if reference is None:
+        raise UserError(f"`method` {kind.__name__} must stand at the top of a module, to be found again")
+    return reference
+
+
 def method_of(name: str) -> type[Method]:
     if not is_reference(name):
         return METHODS[name]
     kind = referred_to(name)
     if not inspect.isclass(kind) or not issubclass(kind, Method):
         raise UserError(f"{name} must be a subclass of hypersphere.methods.Method")
+    if inspect.isabstract(kind):
+        raise UserError(f"{name} has no forward, which makes the loss of a batch")
     if lacking := {"encoder", "features"} - set(inspect.signature(kind.__init__).parameters):
         raise UserError(f"{name}: its __init__ must take {' and '.join(sorted(lacking))}")
     return kind

@@ -110,6 +110,10 @@ def neurons(layer: nn.Module) -> Tensor:
     return weight.unflatten(0, (layer.groups, -1)).flatten(2)
 
 
+def weights_per_neuron(layer: nn.Module) -> int:
+    return _groups(layer)[0].flatten(1).shape[1]
+
+
 def _groups(layer: nn.Module) -> tuple[Tensor, ...]:
     """The neurons of each group, where possible as they lie in memory: pairs do not mind the order of weights."""
     if isinstance(layer, _ConvTransposeNd):
@@ -127,6 +131,12 @@ def _names(layer: nn.Module) -> tuple[str, ...]:
         return ("weight",)
     packed = layer.in_proj_weight is not None
     return ("in_proj_weight",) if packed else ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+def has_neurons(model: nn.Module) -> bool:
+    """Whether there is a layer to regularize."""
+    layers = (module for module in model.modules() if isinstance(module, _KINDS))
+    return any(_neurons_per_group(module) > 1 and _trainable(module) for module in layers)
 
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:

@@ -21,7 +21,7 @@ class Log:
 
     def write(self, step: int, values: dict[str, float]) -> None:
         try:
-            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.write(json.dumps({"step": step} | values | {"step": step}) + "\n")
             self._file.flush()
             if self._board is not None:
                 for name, value in values.items():

@@ -168,9 +168,9 @@ class Trainer:
         for number, batch in enumerate(batches, 1):
             with self._gradients_kept() if number < len(batches) else contextlib.nullcontext():
                 with self.autocast:
-                    loss, parts = self.loss_of(batch)
+                    loss, parts = _checked(self.loss_of(batch), self.method)
                 self.scaler.scale(loss / len(batches)).backward()
-            for name, value in {"loss": loss.detach(), **parts}.items():
+            for name, value in {**parts, "loss": loss.detach()}.items():
                 terms[name] = terms.get(name, 0) + value / len(batches)
         if size() > 1:
             terms = dict(zip(terms, all_mean(torch.stack(list(terms.values()))), strict=True))
@@ -190,6 +190,19 @@ class Trainer:
         """Inside, they are not yet exchanged with other processes."""
         together = isinstance(self.loss_of, DistributedDataParallel)
         return self.loss_of.no_sync() if together else contextlib.nullcontext()  # type: ignore[attr-defined]
+
+
+def _checked(step: Any, method: Method) -> Step:
+    """What a method's forward gave: a mistake in one's own is told."""
+    name = type(method).__name__
+    whole = isinstance(step, tuple) and len(step) == 2 and isinstance(step[1], dict)
+    if not whole or not isinstance(step[0], Tensor) or step[0].ndim:
+        raise UserError(f"forward of {name} must return Step(loss, terms), the loss a tensor of one number")
+    if not step[0].requires_grad:
+        raise UserError(f"forward of {name} returned a loss that depends on no weight")
+    if wrong := [term for term, value in step[1].items() if not isinstance(value, Tensor) or value.ndim]:
+        raise UserError(f"forward of {name}: its term {wrong[0]} must be a tensor of one number")
+    return Step(*step)
 
 
 def train(
