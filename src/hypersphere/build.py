@@ -31,6 +31,8 @@ from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Monitor, Plan, Trainer
 from hypersphere.views import POLICIES, RECIPES, Recipe, Views, folder_recipe, with_small_crops
 
+GIVEN = OF_METHODS | {"seed", "epochs"}  # fields that a method gets where it names them
+
 
 def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     """A method takes from the config the options that it names. `classes` are those of the labels, for methods that
@@ -42,8 +44,7 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     if config.small_crops and not kind.takes_small_crops:
         taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
         raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
-    fields = OF_METHODS | {"seed", "epochs"}
-    options = {name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if name in fields}
+    options = {name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if name in GIVEN}
     if "classes" in inspect.signature(kind.__init__).parameters:
         options["classes"] = classes
     options |= {**extra_options(config, kind), "encoder": encoder, "features": features_of(encoder)}
@@ -63,8 +64,8 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
 
 def extra_options(config: Config, kind: type[Method]) -> dict[str, Any]:
     """What is said of options that only the method knows: numbers, words, True, None, … as Python writes them."""
-    fields = OF_METHODS | {"seed", "epochs", "self", "encoder", "features", "classes"}
-    own = [name for name in inspect.signature(kind.__init__).parameters if name not in fields]
+    known = GIVEN | {"self", "encoder", "features", "classes"}
+    own = [name for name in inspect.signature(kind.__init__).parameters if name not in known]
     found: dict[str, Any] = {}
     for word in config.extra:
         name, given, value = word.partition("=")
@@ -132,8 +133,6 @@ def view_recipe(config: Config) -> Recipe:
     return with_small_crops(views, config.small_crops, config.small_side, config.small_area)
 
 
-# fields that every method uses, or other parts of a run do
-_OF_ALL = {"norm", "seed", "epochs"}
 # field → those that mean nothing while it is 0
 _OPTIONS_OF = {
     "uniformity": ("uniformity_t",),
@@ -145,10 +144,10 @@ _OPTIONS_OF = {
 
 def unused_options(config: Config) -> list[str]:
     """What was chosen, but nothing of this run looks at."""
-    taken = [set(inspect.signature(kind.__init__).parameters) for kind in METHODS.values()]
-    fields = {field.name for field in dataclasses.fields(Config)} - _OF_ALL
-    own = set(inspect.signature(method_of(config.method).__init__).parameters)
-    idle = (set.union(*taken) - own) & fields
+    idle = OF_METHODS - {
+        "norm",
+        *inspect.signature(method_of(config.method).__init__).parameters,
+    }  # a norm is the encoder's, too
     idle.update(name for switch, names in _OPTIONS_OF.items() if not getattr(config, switch) for name in names)
     if not config.energy and not config.orthogonality:
         idle.add("energy_layers")

@@ -287,7 +287,7 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
             value = [f"{key}={one}" for key, one in value.items()]
         values = value if isinstance(value, list | tuple) else (value,)
         return tuple(_fitting(name, get_args(kind)[0], part) for part in values)
-    if name in _BY_REFERENCE and callable(value):
+    if name == "encoder" and callable(value):
         return _reference(name, value)
     accepted, wanted = _ACCEPTED[kind]
     if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool):
@@ -303,7 +303,6 @@ def _reference(name: str, value: Any) -> str:
     return reference
 
 
-_BY_REFERENCE = ("encoder", "data")  # fields that may be given as a function, which is kept by its name
 # type of a field → what may be given for it, and what it is called
 _ACCEPTED: dict[type, tuple[Any, str]] = {
     bool: (bool, "True or False"),

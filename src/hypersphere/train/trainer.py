@@ -1,0 +1,128 @@
+"""What changes during a run, and one update of it."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from hypersphere.collectives import all_mean, size
+from hypersphere.errors import UserError
+from hypersphere.methods import Batch, Method, Step
+from hypersphere.nn import keep_views_apart
+from hypersphere.train.narrow import Narrowed
+
+# buffers come out the same on all processes; torch has had two names for not sending them with each batch
+_NAMES = inspect.signature(DistributedDataParallel).parameters
+_BUFFERS_SENT = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
+
+
+class Trainer:
+    """What changes during a run: the method, its optimizer, the step."""
+
+    def __init__(
+        self,
+        method: Method,
+        optimizer: torch.optim.Optimizer,
+        regularizer: Callable[[], Tensor] | None,
+        device: torch.device,
+        precision: torch.dtype,
+        *,
+        capture: bool = False,
+        compile: bool = False,
+    ) -> None:
+        self.method, self.optimizer, self.regularizer = method, optimizer, regularizer
+        self.device, self.step, self.capture = device, 0, capture
+        narrow = device.type == "cuda" and precision != torch.float32
+        self.loss_of: Callable[[Batch], Step] = Narrowed(method, precision) if narrow else method
+        if compile:
+            self.loss_of = torch.compile(method, dynamic=False)
+        self.precision = precision
+        self.autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
+
+    def join(self) -> None:
+        """The other processes: each has its share of every micro-batch. Autocast converts weights one by one then, so
+        that gradients travel while others are still computed."""
+        if size() > 1:
+            if not keep_views_apart(self.method):
+                raise UserError("`encoder`: its kind of BatchNorm cannot be synchronized across processes")
+            quiet: dict[str, Any] = {_BUFFERS_SENT: False}
+            self.loss_of = DistributedDataParallel(self.method, **quiet)
+
+    @property
+    def input_type(self) -> torch.dtype:
+        """Of the views: on a GPU the networks' own, so that no copy is made."""
+        return self.precision if self.device.type == "cuda" else torch.float32
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """All but the method's own state."""
+        for saved, own in zip(state["optimizer"]["param_groups"], self.optimizer.param_groups, strict=True):
+            saved |= {name: own[name] for name in ("capturable", "foreach", "fused") if name in own}  # of this device
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random"])
+        if self.device.type == "cuda" and state["random_cuda"] is not None:
+            torch.cuda.set_rng_state(state["random_cuda"], self.device)
+        self.step = state["step"]
+
+    def update(self, batches: Sequence[Batch], lr: float | Tensor, progress: float | Tensor) -> dict[str, Tensor]:
+        """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
+        self.optimizer.zero_grad(set_to_none=True)  # an attempt that failed may have left some
+        progress = torch.as_tensor(progress, device=self.device)
+        for group in self.optimizer.param_groups:
+            group.update(lr=group.get("rate", lr), progress=progress)
+        self.method.before_step(progress)
+        terms: dict[str, Tensor] = {}
+        for number, batch in enumerate(batches, 1):
+            with self._gradients_kept() if number < len(batches) else contextlib.nullcontext():
+                with self.autocast:
+                    loss, parts = _checked(self.loss_of(batch), self.method)
+                self.scaler.scale(loss / len(batches)).backward()
+            for name, value in {**parts, "loss": loss.detach()}.items():
+                terms[name] = terms.get(name, 0) + value / len(batches)
+        if size() > 1:
+            terms = dict(zip(terms, all_mean(torch.stack(list(terms.values()))), strict=True))
+        if self.regularizer is not None:  # the same on all processes
+            energy = self.regularizer()
+            if energy.requires_grad:
+                self.scaler.scale(energy).backward()
+            terms["regularizer"] = energy.detach()
+            terms["loss"] = terms["loss"] + terms["regularizer"]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.method.after_step(progress)
+        return terms
+
+    def _gradients_kept(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, they are not yet exchanged with other processes."""
+        together = isinstance(self.loss_of, DistributedDataParallel)
+        return self.loss_of.no_sync() if together else contextlib.nullcontext()  # type: ignore[attr-defined]
+
+
+def _checked(step: Any, method: Method) -> Step:
+    """What a method's forward gave: a mistake in one's own is told."""
+    name = type(method).__name__
+    whole = isinstance(step, tuple) and len(step) == 2 and isinstance(step[1], dict)
+    if not whole or not isinstance(step[0], Tensor) or step[0].ndim:
+        raise UserError(f"forward of {name} must return Step(loss, terms), the loss a tensor of one number")
+    if not step[0].requires_grad:
+        raise UserError(f"forward of {name} returned a loss that depends on no weight")
+    if wrong := [term for term, value in step[1].items() if not isinstance(value, Tensor) or value.ndim]:
+        raise UserError(f"forward of {name}: its term {wrong[0]} must be a tensor of one number")
+    return Step(*step)
