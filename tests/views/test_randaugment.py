@@ -173,7 +173,7 @@ def test_on_a_gpu_nothing_waits():
         images, u = torch.empty(8, 3, 32, 32, device="cuda"), torch.empty(8, 2, NUMBERS, device="cuda")
         assert randaugment(images, u, FILL).device.type == "cuda"
         assert seen.names == set()
-        images.new_tensor(0.5)
+        torch.empty(1).to("cuda")
         assert seen.names  # it would be noticed
         with pytest.raises(DataDependentOutputException):
             randaugment(torch.empty(8, 3, 65, 65, device="cuda"), u, FILL)
@@ -199,3 +199,16 @@ def test_views_have_them_and_are_of_the_sample_alone():
     changed = ((one - before).abs().amax((1, 2, 3)) > 1e-3).float().mean()
     assert 0.5 < changed < 0.95  # ¾, but for those that do nothing at full strength
     assert not torch.equal(one, other)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU itself tells who waits for it")
+def test_on_this_gpu_nothing_waits():
+    images, u = torch.rand(8, 3, 32, 32, device="cuda"), torch.rand(8, 2, NUMBERS, device="cuda")
+    randaugment(images, u, FILL)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        randaugment(images, u, FILL)
+        with pytest.raises(RuntimeError, match="synchronizing"):
+            images.sum().item()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
