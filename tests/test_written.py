@@ -212,6 +212,23 @@ def test_a_method_of_ones_own(here, capsys):
     assert again.config.energy == again.config.uniformity == 0
 
 
+def test_a_sweep_notices_that_the_code_has_changed(here, capsys):
+    (here / "own_nets.py").write_text(METHOD)
+    command = ["sweep", "own_nets:Mine", "--data", "digits", "--epochs", "1", "--over", "seed=0", "--probes", "knn"]
+
+    def told(*more):
+        main([*command, *more])
+        return "".join(capsys.readouterr())
+
+    assert "0 finished, 0 begun, 1 to start" in told("--workers", "0")
+    assert "1 finished" in told("--dry-run")
+    (here / "own_nets.py").write_text(METHOD.replace("/ 2", "/ 3"))
+    assert "0 finished, 0 begun, 1 to start" in told("--dry-run")
+    (here / "own_nets.py").write_text(METHOD)
+    assert "1 finished" in told("--dry-run")
+    assert "there is no module nets in this folder" in told("--dry-run", "--encoder", "nets:make")
+
+
 MISTAKES = """
 import torch
 from hypersphere.methods import Method, Step

@@ -16,7 +16,7 @@ from hypersphere.paper.state import Estimate, estimate
 from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
 from hypersphere.results import Result, name_of, read_results
 from hypersphere.sets import recipe_for
-from hypersphere.written import reference_to
+from hypersphere.written import edition, is_reference, reference_to
 
 OUT = Path("runs/sweep")
 _UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
@@ -34,8 +34,11 @@ class Point(NamedTuple):
 
     @property
     def cell(self) -> str:
-        """What tells its results from others, beside the hash: the data, and swept fields that are not hashed."""
+        """What tells its results from others, beside the hash: the data, swept fields that are not hashed, and which
+        edition of the user's code made them."""
         apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
+        own = (self.config.method, self.config.encoder, self.config.data)
+        apart += [f"-{edition(name)}" for name in own if is_reference(name)]
         return f"{self.config.title}-{self.config.data_name}" + "".join(apart).replace("/", "-")
 
     @property

@@ -22,6 +22,7 @@ from hypersphere.cli import main
 from hypersphere.collectives import merged
 from hypersphere.joining import joined
 from hypersphere.train import Trainer
+from tests.distributed.own import Own
 from tests.distributed.updates import all_states
 
 OPTIONS = "encoder tests/tiny hidden 16 projection 6 optimizer sgd device cpu knn-every 0 log-every 1"
@@ -144,6 +145,22 @@ def from_files(out: Path) -> dict[str, Any]:
     return forked(2, lambda rank: main([*words, "--out", str(out / "files-two")]), out / "files-told")
 
 
+def of_ones_own(out: Path) -> dict[str, Any]:
+    """A user's method on two processes, stopped after its fourth update and gone on with."""
+    words = [word.replace("byol", "tests.distributed.own:Own") for word in DIGITS]
+
+    def work(rank: int) -> int:
+        if rank == 1 and not (out / "own").exists():
+            before_update(4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        code = main([*words, "--out", str(out / "own")])
+        with (out / f"dropped-{rank}").open("a") as file:
+            file.writelines(f"{mask}\n" for mask in Own.dropped)
+        return code
+
+    first, second = (forked(2, work, out / f"own-told-{part}") for part in (1, 2))
+    return {"first": first, "second": second}
+
+
 def everything(out: Path) -> None:
     torch.set_num_threads(1)
     assert main([*DIGITS, "--out", str(out / "whole")]) == 0  # which loads all that the forks need
@@ -155,6 +172,7 @@ def everything(out: Path) -> None:
         "uneven": forked(3, lambda rank: main([*DIGITS, "--batch", "128"]), out / "uneven-told"),
         "different": forked(2, lambda rank: main([*DIGITS, "--seed", str(rank)]), out / "different-told"),
         "files": from_files(out),
+        "own": of_ones_own(out),
     }
     (out / "found.json").write_text(json.dumps(found))
     killed(out)

@@ -33,6 +33,7 @@ def test_processes_of_a_job(tmp_path):
     shares_are_equal(found["uneven"])
     all_are_told_the_same(found["different"])
     files_are_shared_out(tmp_path, found["files"])
+    a_users_method_may_have_idle_weights_and_dropout(tmp_path, found["own"])
     nothing_is_left_behind(job.pid, found)
 
 
@@ -108,6 +109,15 @@ def all_are_told_the_same(found):
 def files_are_shared_out(out, found):
     assert found["codes"] == [0, 0]
     assert_same_curve(out / "files-two", out / "files-one")
+
+
+def a_users_method_may_have_idle_weights_and_dropout(out, found):
+    assert found["first"]["codes"] == [143, 143]
+    assert found["second"]["codes"] == [0, 0]
+    assert not [line for line in found["second"]["told"] if "unused" in line or "Warning" in line]
+    one, other = ((out / f"dropped-{rank}").read_text().splitlines() for rank in (0, 1))
+    assert len(one) == len(other) == 10
+    assert len({*one, *other}) == 20
 
 
 def nothing_is_left_behind(session, found):

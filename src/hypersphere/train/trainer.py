@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hypersphere.collectives import all_mean, size
+from hypersphere.collectives import all_mean, rank, size
 from hypersphere.errors import UserError
 from hypersphere.methods import Batch, Method, Step
 from hypersphere.nn import keep_views_apart
@@ -35,7 +36,7 @@ class Trainer:
         compile: bool = False,
     ) -> None:
         self.method, self.optimizer, self.regularizer = method, optimizer, regularizer
-        self.device, self.step, self.capture = device, 0, capture
+        self.device, self.step, self.capture, self.seed = device, 0, capture, torch.initial_seed()
         narrow = device.type == "cuda" and precision != torch.float32
         self.loss_of: Callable[[Batch], Step] = Narrowed(method, precision) if narrow else method
         if compile:
@@ -50,8 +51,9 @@ class Trainer:
         if size() > 1:
             if not keep_views_apart(self.method):
                 raise UserError("`encoder`: its kind of BatchNorm cannot be synchronized across processes")
-            quiet: dict[str, Any] = {_BUFFERS_SENT: False}
-            self.loss_of = DistributedDataParallel(self.method, **quiet)
+            how: dict[str, Any] = {_BUFFERS_SENT: False, "find_unused_parameters": _of_others(self.method)}
+            warnings.filterwarnings("ignore", message="find_unused_parameters=True")  # that there were none
+            self.loss_of = DistributedDataParallel(self.method, **how)
 
     @property
     def input_type(self) -> torch.dtype:
@@ -83,6 +85,8 @@ class Trainer:
     def update(self, batches: Sequence[Batch], lr: float | Tensor, progress: float | Tensor) -> dict[str, Tensor]:
         """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
         self.optimizer.zero_grad(set_to_none=True)  # an attempt that failed may have left some
+        if size() > 1:  # dropout of its own for each process, the same after a resume
+            torch.manual_seed(hash((self.seed, self.step, rank())))
         progress = torch.as_tensor(progress, device=self.device)
         for group in self.optimizer.param_groups:
             group.update(lr=group.get("rate", lr), progress=progress)
@@ -113,6 +117,11 @@ class Trainer:
         """Inside, they are not yet exchanged with other processes."""
         together = isinstance(self.loss_of, DistributedDataParallel)
         return self.loss_of.no_sync() if together else contextlib.nullcontext()  # type: ignore[attr-defined]
+
+
+def _of_others(method: Method) -> bool:
+    """Has networks that are not ours: they may have weights that the loss does not use."""
+    return any(type(part).__module__.partition(".")[0] not in ("hypersphere", "torch") for part in method.modules())
 
 
 def _checked(step: Any, method: Method) -> Step:
