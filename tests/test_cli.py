@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from hypersphere import cli
 from hypersphere.cli import main
@@ -107,6 +108,27 @@ def test_an_interrupted_run_saves_itself(unbroken, tmp_path, signum):
         found = completed("pretrain", "byol-mhe", "--data", "digits", "--resume", folder)
         assert found.returncode == 0, found.stderr
         assert_same_run(folder, unbroken)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_of_its_processes_is_no_loss(tmp_path, signum):
+    """As Ctrl-C and batch systems send it: those that decode files get it too."""
+    (tmp_path / "images").mkdir()
+    for number in range(24):
+        Image.new("RGB", (32, 32), (10 * number, 0, 90)).save(tmp_path / "images" / f"{number}.png")
+    folder = tmp_path / "run"
+    options = "--encoder hypersphere/digits --batch 4 --epochs 1000 --workers 2 --log-every 1 --device cpu --out"
+    command = [*COMMAND, "pretrain", "byol", "--data", tmp_path / "images", *options.split(), folder]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    wait_for_step(folder, 8, process)
+    os.killpg(process.pid, signum)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signum, stderr
+    assert "Traceback" not in stderr
+    step = int(re.search(r"stopped after update (\d+) of 6000", stderr).group(1))
+    assert load_checkpoint(folder / "checkpoint.pt")["step"] == step
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
 
 
 def test_evaluate_shows_a_table(unbroken):

@@ -1,7 +1,7 @@
 """Where the training loop's batches come from: images in memory, or files decoded as they are needed."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 
 import torch
@@ -23,7 +23,7 @@ class FromMemory:
     def __init__(self, images: Images, views: Views, dtype: torch.dtype) -> None:
         self.images, self.views, self.dtype = images, views, dtype
 
-    def __call__(self, order: Order) -> Iterator[Batch]:
+    def __call__(self, order: Order) -> Generator[Batch, None, None]:
         for epoch, samples in order:
             for sample in samples:
                 views = self.views.training(self.images.pixels, sample, epoch, self.dtype)
@@ -50,7 +50,7 @@ class FromFiles:
         make, side = partial(crops, recipe=recipe), smallest_side(recipe)
         self.stream = Stream(files.paths, make, side=side, workers=workers, pin=device.type == "cuda")
 
-    def __call__(self, order: Order) -> Iterator[Batch]:
+    def __call__(self, order: Order) -> Generator[Batch, None, None]:
         """Workers go on to the next epoch while the last batches of this one are learnt from."""
         epochs: deque[int] = deque()  # of the batches that are on their way
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from hypersphere.data.stream import Paths, Stream, Wanted
@@ -95,3 +96,11 @@ def test_a_long_stretch_of_holes_is_walked_once(tmp_path, monkeypatch):
     monkeypatch.setattr("hypersphere.data.stream.PATIENCE", 20)
     with pytest.raises(UserError, match=r"none of \d+ images could be read"):
         list(Stream(paths, brightness, side=None, workers=0)([asked(0)]))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_no_random_number_is_taken(files, workers):
+    """An encoder's dropout draws them: they are the same whether a run was continued or not."""
+    before = torch.get_rng_state()
+    list(Stream(files, brightness, side=None, workers=workers)([asked(0, 1)]))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,6 +1,7 @@
 """Image files decoded by worker processes, batch after batch, in the order asked for."""
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
@@ -94,7 +95,6 @@ class Stream:
         self.paths, self.unreadable, self.fill = Paths(paths), dict[Path | str, str](), fill
         self._asked = _Asked()
         self._following: dict[int, int] = {}  # of a file that cannot be read: the next that can
-        options: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
         self._files = _Files(self.paths, make, side)
         self._loader = DataLoader(
             self._files,
@@ -102,7 +102,8 @@ class Stream:
             num_workers=workers,
             collate_fn=partial(_collate, fill=fill),
             pin_memory=pin,
-            **options,
+            worker_init_fn=_leave_signals_to_the_parent,
+            generator=torch.Generator(),  # else each start of it would draw from that of the networks
         )
 
     def __call__(self, batches: Iterable[list[Wanted]]) -> Iterator[Decoded]:
@@ -153,6 +154,13 @@ def _collate(items: list[tuple[np.ndarray | None, str]], fill: bool) -> tuple[Te
     reasons = {place: reason for place, (_, reason) in enumerate(items) if reason}
     used = _used(len(items), reasons, fill)
     return torch.from_numpy(np.stack([items[place][0] for place in used])) if used else None, reasons  # type: ignore[misc]
+
+
+def _leave_signals_to_the_parent(worker: int) -> None:
+    """One that asks a whole group of processes to stop: the update under way still needs its images. A second one, with
+    which the parent ends its workers if need be, acts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
 def default_workers(on_gpu: bool) -> int:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -46,7 +46,7 @@ Order = Iterable[tuple[int, Sequence[Tensor]]]  # epoch after epoch: the images 
 class Feed(Protocol):
     """The views of images, micro-batch after micro-batch; what comes in the next epoch may be prepared in this one."""
 
-    def __call__(self, order: Order) -> Iterator[Batch]: ...
+    def __call__(self, order: Order) -> Generator[Batch, None, None]: ...
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def train(
     method, start, launcher = trainer.method.train(), trainer.step, os.getppid()
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     coming = feed(plan.order(start, trainer.device))
-    with _stop_requests() as stop:
+    with _stop_requests() as stop, contextlib.closing(coming):
         record = _Record(trainer, plan, log, save, monitors, alarm, progress, stop)
         for step in range(start, plan.steps):
             if step % plan.steps_per_epoch == 0:
@@ -282,11 +282,14 @@ def _stop_requests() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _undisturbed(caught: list[int]) -> Iterator[None]:
-    """SIGINT and SIGTERM are only collected: impatience must not cost the checkpoint."""
+    """SIGINT and SIGTERM are only collected: impatience must not cost the checkpoint. Nor must workers that end of it,
+    at which torch would raise."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {s: signal.signal(s, lambda signum, frame: caught.append(signum)) for s in (signal.SIGINT, signal.SIGTERM)}
+    if hasattr(signal, "SIGCHLD"):
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         yield
     finally:
