@@ -60,7 +60,12 @@ def test_one_that_dies_is_taken_up_again_and_the_others_do_not_notice(tmp_path, 
         work(tmp_path, "last"),
     ]
     after = []
-    failed = fan_out(works, tmp_path / "logs", FanOut(workers=2, retries=2), "cpu", lambda: after.append(1))
+
+    def note():
+        after.append(1)
+        raise OSError("the page is full")
+
+    failed = fan_out(works, tmp_path / "logs", FanOut(workers=2, retries=2), "cpu", note)
     assert failed == {
         "the run killed-always": "killed by SIGKILL",
         "the run crashes": "ArithmeticError: no such number",
@@ -73,6 +78,7 @@ def test_one_that_dies_is_taken_up_again_and_the_others_do_not_notice(tmp_path, 
     told = capfd.readouterr().err
     assert "the run killed-once: killed by SIGKILL; taken up again (1 of 2)" in told
     assert "the run last (6 of 6, about 0 s left)" in told
+    assert "after the run plain: the page is full" in told
     assert "Traceback" not in told
     assert "Traceback" in (tmp_path / "logs" / "crashes" / "log.txt").read_text()
 
@@ -135,6 +141,19 @@ processes.GRACE = 0.5
 works = [Work(name, name, partial(exec, code)) for name, code in zip("ab", sys.argv[2:])]
 fan_out(works, Path(sys.argv[1]), FanOut(workers=2), "cpu")
 """
+
+
+def test_in_this_process_the_signal_is_that_of_the_run(tmp_path):
+    from hypersphere.train import Interrupted
+
+    def stopped():
+        raise Interrupted(3, signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt) as told:
+        fan_out([Work("a", "the run a", stopped)], tmp_path, FanOut(workers=0), "cpu")
+    assert told.value.signum == signal.SIGTERM
+
+
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
 WITH_CHILD = "import subprocess; (folder / 'grandchild').write_text(str(subprocess.Popen(['sleep', '60']).pid)); " + (
     "time.sleep(60)"

@@ -149,7 +149,7 @@ def test_small_sets_of_train_val_and_test(tmp_path, labelled):
         for n in range(count):
             draw(tmp_path / "in" / part / (f"{'ab'[n % 2]}/" if labelled else "") / f"{n}.png", n, (99, 9, 9))
     config = sets.recipe_for("byol", str(tmp_path / "in"))
-    assert config.batch == 10
+    assert config.batch == 5
     assert [len(files) for files in sets.files_of(config, "test")] == [10, 6]
     assert [len(files) for files in sets.files_of(config, "validation")] == [10, 4]
     for holdout in ("test", "validation"):
@@ -164,6 +164,14 @@ def test_one_image_a_class(tmp_path):
         draw(tmp_path / f"in/{n}/a.png", n, (9, 99, 9))
     run = hs.pretrain("byol", data=str(tmp_path / "in"), out=tmp_path / "run", **{**SMALL, "epochs": 1})
     assert len(sets.files_of(run.config, "validation", run.path)[1]) == 4
+
+
+@pytest.mark.parametrize("count", [4, 5, 20, 33])
+def test_a_batch_is_no_more_than_is_learnt_from(tmp_path, count):
+    for n in range(count):
+        draw(tmp_path / "ab"[n % 2] / f"{n}.png", n, (9, 99, 9))
+    config = sets.recipe_for("byol", tmp_path)
+    assert config.batch <= len(sets.files_of(config, "validation")[0])
 
 
 def test_few_images_have_a_larger_share_held_out():
@@ -198,7 +206,7 @@ def test_defaults_follow_what_is_there():
     assert (few["size"], few["stem"], few["batch"], few["encoder"]) == (64, "cifar", 64, "torchvision/resnet18")
     assert (photographs["size"], photographs["stem"], photographs["batch"]) == (224, "imagenet", 512)
     assert photographs["encoder"] == "torchvision/resnet50"
-    assert folder_options(10, 4)["batch"] == 10
+    assert folder_options(10, 4)["batch"] == 5
 
 
 def test_mistakes(tmp_path, capsys, monkeypatch):

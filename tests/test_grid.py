@@ -246,6 +246,12 @@ def test_from_python_values_are_lists(values, tmp_path):
         hs.sweep("byol", "digits", over={"lr": values}, out=tmp_path)
 
 
+def test_values_may_be_anything_that_gives_them():
+    assert list(product({"lr": (lr for lr in (1, 2)), "seed": range(2)})) == [
+        {"lr": lr, "seed": seed} for seed in (0, 1) for lr in (1, 2)
+    ]
+
+
 def test_a_sweep_is_not_for_a_launcher(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

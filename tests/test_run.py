@@ -1,6 +1,7 @@
 """A run as it is used from Python, and as it lies in its folder."""
 
 import json
+import multiprocessing
 import shutil
 
 import numpy as np
@@ -186,6 +187,35 @@ def test_going_on_says_from_where(folder, capsys):
     assert told(5) == f"{folder}: going on from update 5 of 8"
     assert told(8) == f"{folder}: all 8 updates are done"
     assert told(None) == f"{folder}: there is no checkpoint yet: starting at update 0 of 8"
+
+
+def test_a_run_goes_on_by_the_name_of_its_method(tmp_path, monkeypatch):
+    """Of which the data set has changed some options; and by its data, from wherever."""
+    small = {"batch": 16, "epochs": 1, "device": "cpu", "knn_every": 0, "progress": False}
+    run = hs.pretrain("simsiam", "digits", hidden=32, projection=8, out=tmp_path / "digits", **small)
+    assert hs.pretrain("simsiam", resume=run.path, progress=False).step == run.step
+    with pytest.raises(UserError, match="its method is 'simsiam', not 'byol'"):
+        hs.pretrain("byol", resume=run.path)
+    assert main(["pretrain", "--resume", str(run.path), "--regularize", "mhe"]) == 2
+    np.savez(tmp_path / "some.npz", images=np.zeros((40, 8, 8), np.uint8))
+    monkeypatch.chdir(tmp_path)
+    run = hs.pretrain("byol", "some.npz", encoder="hypersphere/digits", hidden=8, projection=4, out="arrays", **small)
+    assert hs.pretrain("byol", "some.npz", resume=run.path, progress=False).step == run.step
+
+
+def keep(path, probe):
+    for n in range(20):
+        hs.load_run(path, device="cpu").keep({f"{probe}{n}": {"top1": 1.0}})
+
+
+def test_what_several_evaluations_find_is_all_kept(folder):
+    processes = [multiprocessing.get_context("fork").Process(target=keep, args=(folder, name)) for name in "ab"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    kept = hs.load_run(folder).evaluations["validation"]
+    assert {f"{name}{n}" for name in "ab" for n in range(20)} <= kept.keys()
 
 
 def test_an_unfinished_run_is_evaluated_as_such(folder, capsys):

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,10 @@ def check_file(path: Path, option: str) -> None:
         raise UserError(f"`{option}` {path}: there is no folder {path.parent}")
 
 
-def write_atomically(path: Path, blob: bytes | memoryview) -> None:
-    """Replace `path` by `blob`, or leave it as it was: also at a full disk, a kill, or a loss of power."""
-    scratch = path.with_name(path.name + ".part")
+def write_atomically(path: Path, blob: bytes | memoryview, *, shared: bool = False) -> None:
+    """Replace `path` by `blob`, or leave it as it was: also at a full disk, a kill, or a loss of power. `shared`: other
+    processes may write it at the same time."""
+    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part" if shared else f"{path.name}.part")
     try:
         with open(scratch, "wb") as file:
             file.write(blob)
@@ -58,7 +60,7 @@ def put_in_place(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode(), shared=True)
 
 
 def next_free_folder(path: Path) -> Path:
@@ -76,10 +78,10 @@ def next_free_folder(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def own(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """Keep other processes out of the folder. However this one ends, the kernel lets go. `patience`: seconds to wait
-    until another does."""
-    file = folder / ".lock"
+def own(folder: Path, patience: float = 0.0, lock: str = ".lock") -> Iterator[None]:
+    """Keep other processes out of the folder, or of what `lock` stands for in it. However this one ends, the kernel
+    lets go. `patience`: seconds to wait until another does."""
+    file = folder / lock
     try:
         handle = open(file, "a")  # noqa: SIM115
     except OSError as error:

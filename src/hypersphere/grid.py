@@ -59,11 +59,13 @@ def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
     """All combinations; the seed changes last, so that whatever is finished at any moment can be compared."""
     if "out" in over:
         raise UserError("`out` cannot be swept: each run has a folder of its own below it")
+    lists: dict[str, list[Any]] = {}
     for name, values in over.items():
-        if isinstance(values, str) or not isinstance(values, Iterable) or not list(values):
+        lists[name] = [] if isinstance(values, str) or not isinstance(values, Iterable) else list(values)
+        if not lists[name]:
             raise UserError(f"`over` {name} must be a list of values, not {values!r}")
     names = sorted(over, key=lambda name: name != "seed")
-    for values in itertools.product(*(list(over[name]) for name in names)):
+    for values in itertools.product(*(lists[name] for name in names)):
         point = dict(zip(names, values, strict=True))
         yield {name: point[name] for name in over}
 

@@ -89,6 +89,4 @@ def _trained(job: Job, path: Path, progress: bool, where: dict[str, Any]) -> Run
     if (path / "run.json").is_file():
         return go_on(path, load_config(path).replace(**where), progress=progress)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in (".lock", "run.json.part"):  # of a run that was killed before it could say what it is
-        (path / leftover).unlink(missing_ok=True)
     return start(job.config.replace(**where, out=path), progress=progress)

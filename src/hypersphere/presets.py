@@ -227,7 +227,7 @@ def folder_options(images: int, side: int) -> dict[str, Any]:
     """What a folder's recipe has by default: by how many images there are, and how many pixels their sides have."""
     size = max([size for size in SIZES if size <= 1.15 * side], default=SIZES[0])
     small = size <= 64
-    batch = 2 ** max(3, min(9, int(math.log2(images / 4)))) if images >= 32 else max(2, images)
+    batch = 2 ** max(3, min(9, int(math.log2(images / 4)))) if images >= 32 else max(2, images // 2)
     return {
         "size": size,
         "encoder": "torchvision/resnet50" if size >= 160 and images >= 10_000 else "torchvision/resnet18",

@@ -56,6 +56,7 @@ from hypersphere.sets import (
     fingerprint,
     images_of,
     in_files,
+    located,
     middles,
     of_any_size,
     recipe_for,
@@ -106,12 +107,18 @@ def pretrain(
 
 
 def with_preset(saved: Config, method: str | None) -> Config:
-    """A run's config, with what the name of a method says besides."""
-    return saved if method is None else saved.replace(**preset(method))
+    """A run's config, with the method and regularizers of this name, if they are others."""
+    if method is None:
+        return saved
+    named = Config().replace(**preset(method))
+    if (named.method, named.title) == (saved.method, saved.title):
+        return saved
+    return saved.replace(method=named.method, uniformity=named.uniformity, energy=named.energy)
 
 
 def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     """The config wanted, if it would go on with what was begun."""
+    wanted = wanted.replace(data=located(wanted.data))
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in differing:
         conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
@@ -307,8 +314,8 @@ def _new_folder(config: Config) -> Path:
     """The folder asked for, which must be empty; or the next free one in runs/."""
     if config.out is None:
         return next_free_folder(_default_folder(config))
-    if config.out.is_dir() and not any(config.out.iterdir()):
-        return config.out
+    if config.out.is_dir() and all(file.name.startswith((".lock", "run.json.")) for file in config.out.iterdir()):
+        return config.out  # empty, or of a run that was killed before it could say what it is
     if config.out.is_file():
         raise UserError(f"`out` {config.out} is a file: choose a folder")
     if config.out.exists():

@@ -61,4 +61,4 @@ def write_page(results: Path, page: Path) -> None:
     if find_spec("matplotlib") is not None:
         drawn = draw_figures(evidence, results / "figures")
         figures = {name: os.path.relpath(path, page.parent) for name, path in drawn.items()}
-    write_atomically(page, results_page(evidence, figures=figures).encode())
+    write_atomically(page, results_page(evidence, figures=figures).encode(), shared=True)

@@ -24,7 +24,7 @@ from hypersphere.evaluate import (
     in_channels,
     transferred,
 )
-from hypersphere.files import write_json
+from hypersphere.files import own, write_json
 from hypersphere.launch import is_first
 from hypersphere.machine import evaluation_of, pick_device
 from hypersphere.methods import Method
@@ -156,11 +156,12 @@ class Run:
             return
         holdout = holdout or self.config.holdout
         of_this = {"hash": self.config.hash, "step": self.step}
-        before = self.evaluations
-        if any(before.get(name) != value for name, value in of_this.items()):
-            before = {}
-        record = {**of_this, **before, holdout: {**before.get(holdout, {}), **found}}
-        write_json(self.path / "evaluation.json", record)
+        with own(self.path, patience=10, lock=".evaluation.lock"):
+            before = self.evaluations
+            if any(before.get(name) != value for name, value in of_this.items()):
+                before = {}
+            record = {**of_this, **before, holdout: {**before.get(holdout, {}), **found}}
+            write_json(self.path / "evaluation.json", record)
 
     @property
     def evaluations(self) -> dict[str, Any]:

@@ -61,11 +61,11 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     data = os.fspath(data) if isinstance(data, os.PathLike) else data
     if callable(data) or isinstance(data, Tensor | np.ndarray):
         data = _reference(data)
-    if is_arrays(data):
-        return _recipe_for_arrays(method, data, options)
-    if not is_folder(data):
-        return recipe(method, data, **options)
-    where = data if "://" in data else os.path.abspath(os.path.expanduser(data))
+    where = located(data)
+    if is_arrays(where):
+        return _recipe_for_arrays(method, where, options)
+    if not is_folder(where):
+        return recipe(method, where, **options)
     files = _parts(where, options.get("labels"))["train"]
     found = survey(files)
     if len(files) < 2:
@@ -73,6 +73,12 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     config = _recipe_by_size(method, where, found.images, found.sides[1], options)
     tell(f"{where}: {found}; {_classes_told(files.classes)}")
     return config
+
+
+def located(data: str) -> str:
+    """As a run keeps it: the whole path of files; names of data sets, of code and of shards elsewhere as they are."""
+    in_files_here = is_folder(data) or (is_arrays(data) and not is_reference(data))
+    return os.path.abspath(os.path.expanduser(data)) if in_files_here and "://" not in data else data
 
 
 def _reference(data: Any) -> str:
@@ -83,8 +89,7 @@ def _reference(data: Any) -> str:
     return reference
 
 
-def _recipe_for_arrays(method: str, data: str, options: dict[str, Any]) -> Config:
-    where = data if is_reference(data) else os.path.abspath(os.path.expanduser(data))
+def _recipe_for_arrays(method: str, where: str, options: dict[str, Any]) -> Config:
     train = read_arrays(where)["train"]
     height, width = train.pixels.shape[2:]
     config = _recipe_by_size(method, where, len(train), min(height, width), options)

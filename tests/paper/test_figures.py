@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from hypersphere.build import build_method
 from hypersphere.paper.cells import Protocol
 from hypersphere.paper.figures import FIGURES
@@ -13,8 +15,9 @@ from hypersphere.report.plots import draw_figures
 from tests.paper.made import result
 
 
-def test_every_kind_of_figure_draws_what_results_hold(tmp_path):
-    """From results of every cell, made up: all files are there, and the page shows them."""
+@pytest.fixture
+def every():
+    """Results of every cell that a figure shows, made up."""
     made = {}
     for figure in FIGURES.values():
         for cell in figure.cells:
@@ -29,7 +32,12 @@ def test_every_kind_of_figure_draws_what_results_hold(tmp_path):
             one = result(cell, 0, 90.0, epochs=cell.config(0).epochs, history=[line, {**line, "epoch": 20}])
             on_circle = cell.config(0).dimensions == 2
             made[cell.name] = dataclasses.replace(one, angles=[1] * 720) if on_circle else one
-    evidence = Evidence(list(made.values()))
+    return list(made.values())
+
+
+def test_every_kind_of_figure_draws_what_results_hold(every, tmp_path):
+    """All files are there, and the page shows them."""
+    evidence = Evidence(every)
     drawn = draw_figures(evidence, tmp_path)
     assert drawn.keys() == FIGURES.keys()
     for name, words in {"fig:layer_uniformity_mhe": "layer4", "fig:g2": "uniformity G2", "fig:batch": "128"}.items():
@@ -37,6 +45,21 @@ def test_every_kind_of_figure_draws_what_results_hold(tmp_path):
     page = results_page(evidence, figures={name: path.name for name, path in drawn.items()})
     assert "Not drawn yet" not in page
     assert "(fig-uni.svg)" in page
+
+
+def test_a_run_that_diverged_is_told_and_not_drawn(every, tmp_path):
+    def lost(run, seed):
+        config = run.config.replace(seed=seed)
+        return dataclasses.replace(
+            run, config=config, hash=config.hash, evaluation={}, history=[], angles=None, diverged="the loss is nan"
+        )
+
+    some = draw_figures(Evidence([*every, *(lost(run, 1) for run in every)]), tmp_path)
+    assert "(n = 1, 1 diverged)" in some["fig:g2"].read_text()
+    none = draw_figures(Evidence([lost(run, 0) for run in every]), tmp_path)
+    assert none.keys() == FIGURES.keys()
+    for name in ("fig:g2", "fig:knn", "fig:layer_uniformity_mhe"):
+        assert "(n = 0, 1 diverged)" in none[name].read_text()
 
 
 def test_a_figure_is_of_the_protocol_by_which_all_of_it_has_run(tmp_path):

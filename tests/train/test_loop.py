@@ -268,6 +268,10 @@ def test_runs_get_folders_of_their_own(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"its energy is 0.0, not 10.0"):
         pretrain("byol-mhe", resume=first.path)
     assert pretrain(resume=first.path, progress=False).step == first.step
+    killed = tmp_path / "killed"  # before it could say what it is
+    killed.mkdir()
+    (killed / ".lock").touch()
+    assert pretrain("byol", data="digits", epochs=1, knn_every=0, out=killed, **SMALL).path == killed
 
 
 def test_a_broken_run_does_not_replace_its_checkpoint(tmp_path):

@@ -49,6 +49,8 @@ def pretrain(words: list[str]) -> None:
         from hypersphere.run import load_config
 
         saved = load_config(resume)
+        if method is None and peek(words, "--regularize") == "mhe" and not saved.energy:
+            raise UserError(f"cannot resume {resume}: it began without energy; `resume` alone goes on as it began")
         default = with_preset(saved, method)
     about = (
         f"Learn an encoder from unlabelled images. METHOD: {', '.join(PRESETS)}; each also with -uni, -mhe.\n\n"

@@ -40,11 +40,12 @@ def fan_out(
                 show(state.lines())
                 if caught:
                     raise KeyboardInterrupt
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as asked:
             pool.stop(state.running)
             state.count_finished()
             told = f"stopped: {state.done} of {len(works)} runs are done; the same command goes on"
-            raise Stopped(told, caught[0] if caught else signal.SIGINT) from None
+            signum = caught[0] if caught else getattr(asked, "signum", signal.SIGINT)
+            raise Stopped(told, signum) from None
         except BaseException:
             pool.stop(state.running)
             raise
@@ -103,7 +104,10 @@ class _State:
         if status == 0:
             self.seconds.append(time.monotonic() - began)
             tell(f"{work.title}: done in {duration(self.seconds[-1])}")
-            self.after()
+            try:
+                self.after()
+            except Exception as error:  # no reason to lose the other runs
+                tell(f"after {work.title}: {error}")
             return
         reason, tries = _reason(status, self.folder / work.name), self.attempts[work.name]
         if status != MISTAKE and tries <= self.retries:

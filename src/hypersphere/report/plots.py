@@ -103,7 +103,9 @@ def _mean(found: Sequence[Result], value: Callable[[dict[str, float]], float]) -
 
 def _lines(axis: Any, runs: Runs, value: Callable[[dict[str, float]], float]) -> None:
     for (title, found), colour, dash in zip(runs.items(), COLOURS, DASHES, strict=False):
-        axis.plot(*_mean(found, value), label=f"{title} (n = {len(found)})", color=colour, ls=dash)
+        kept = [run for run in found if run.diverged is None]
+        count = f"n = {len(kept)}" + (f", {len(found) - len(kept)} diverged" if len(kept) < len(found) else "")
+        axis.plot(*(_mean(kept, value) if kept else ([], [])), label=f"{title} ({count})", color=colour, ls=dash)
     axis.set_xlabel("epoch")
 
 
@@ -145,18 +147,15 @@ def _legend(picture: Any, axis: Any) -> None:
 def _batch(pyplot: Any, runs: Runs) -> Any:
     """Differences to the whole batch of the same method."""
     picture, axis = pyplot.subplots(figsize=(4.2, 2.8))
-    accuracies: dict[str, dict[int, float]] = {}
+    accuracies: dict[str, dict[int, float | None]] = {}
     for title, found in runs.items():
         method, batch = title.rsplit(" ", 1)
-        tops = [run.evaluation["linear"]["top1"] for run in found]
-        accuracies.setdefault(method, {})[int(batch)] = sum(tops) / len(tops)
+        tops = [run.evaluation["linear"]["top1"] for run in found if run.diverged is None]
+        accuracies.setdefault(method, {})[int(batch)] = sum(tops) / len(tops) if tops else None
     for (method, by_batch), colour, dash in zip(accuracies.items(), COLOURS, DASHES, strict=False):
-        sizes = sorted(by_batch, reverse=True)
-        axis.plot(
-            [str(size) for size in sizes],
-            [by_batch[size] - by_batch[sizes[0]] for size in sizes],
-            label=method, color=colour, ls=dash, marker="o",
-        )  # fmt: skip
+        whole = by_batch[max(by_batch)]
+        changes = {size: top - whole for size, top in sorted(by_batch.items(), reverse=True) if top and whole}
+        axis.plot([*map(str, changes)], [*changes.values()], label=method, color=colour, ls=dash, marker="o")
     axis.set(xlabel="images at once", ylabel="change of linear accuracy, points")
     axis.legend(frameon=False)
     return picture
