@@ -27,7 +27,7 @@ ARROWS = {
     "views": {"kernels"},
     "data": set(),
     "optim": {"kernels"},
-    "methods": {"sphere", "nn"},
+    "methods": {"sphere", "nn", "optim"},
     "presets": set(),
     "config": {"presets"},
     "train": {"methods", "optim", "nn", "regularize", "sphere", "views"},

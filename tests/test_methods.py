@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hypersphere.methods import BYOL, METHODS, Batch, SimCLR, Spreading
+from hypersphere.optim import LARS
 from hypersphere.sphere import uniformity
 from tests.sphere import reference
 
@@ -102,10 +103,15 @@ def test_simclr_is_nt_xent_of_the_projections():
 def test_norms_and_biases_are_a_group_of_their_own_and_targets_are_in_none(name):
     method = small(name)
     weights, others = method.parameter_groups()
-    assert weights["decay"]
-    assert not others["decay"]
+    assert "weight_decay" not in weights
+    assert (others["weight_decay"], others["adapt"]) == (0, False)
     assert all(p.ndim > 1 for p in weights["params"])
     assert all(p.ndim == 1 for p in others["params"])
+    for kind in (LARS, torch.optim.SGD):  # as it is, without `build_optimizer`
+        decays = [
+            group["weight_decay"] for group in kind(method.parameter_groups(), lr=0.1, weight_decay=0.2).param_groups
+        ]
+        assert decays == [0.2, 0]
     trained = sum(p.requires_grad for p in method.parameters())
     assert len(weights["params"]) + len(others["params"]) == trained
 

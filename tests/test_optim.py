@@ -57,7 +57,7 @@ def test_lars_takes_its_learning_rate_as_a_tensor():
 @pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
 def test_only_weights_are_decayed(name):
     weight, bias = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3))
-    groups = [{"params": [weight], "decay": True}, {"params": [bias], "decay": False}]
+    groups = [{"params": [weight]}, {"params": [bias], "weight_decay": 0.0, "adapt": False}]
     optimizer = build_optimizer(name, groups, weight_decay=0.1, momentum=0.0, trust=0.01)
     for group in optimizer.param_groups:
         group["lr"] = 0.1
@@ -78,7 +78,7 @@ def test_a_decay_that_moves_is_at_each_step_a_fixed_one(name):
 
     def built(**decay):
         held = [nn.Parameter(x.clone()) for x in start]
-        groups = [{"params": [p], "decay": p.ndim > 1} for p in held]
+        groups = [{"params": [held[0]]}, {"params": [held[1]], "weight_decay": 0.0, "adapt": False}]
         return held, build_optimizer(name, groups, **decay, **shared)
 
     moving, one = built(weight_decay=0.1, weight_decay_end=0.5)
@@ -98,6 +98,7 @@ def test_a_decay_that_moves_is_at_each_step_a_fixed_one(name):
 
 def test_schedule_at_its_corners():
     rates = [warmup_cosine(k, steps=110, warmup=10, peak=2.0) for k in range(110)]
+    assert [warmup_cosine(k, steps=110, warmup=10, peak=2.0) for k in (110, 150, 210)] == [0, 0, 0]
     assert rates[0] == pytest.approx(0.2)
     assert rates[9] == pytest.approx(2.0)
     assert rates[10] == pytest.approx(2.0)
@@ -105,3 +106,37 @@ def test_schedule_at_its_corners():
     assert rates[109] == pytest.approx(1 + math.cos(math.pi * 99 / 100), abs=1e-9)
     assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
     assert scaled(1.5, 1024) == 6.0
+
+
+def test_a_closure_computes_the_gradients():
+    """As torch's optimizers take it."""
+    one, other = (nn.Parameter(torch.ones(3, 3)) for _ in range(2))
+    ours, plain = (LARS([p], lr=0.1) for p in (one, other))
+
+    def loss():
+        ours.zero_grad()
+        value = one.square().sum()
+        value.backward()
+        return value
+
+    assert ours.step(loss) == 9
+    other.square().sum().backward()
+    assert plain.step() is None
+    assert torch.equal(one, other)
+    assert (one < 1).all()
+
+
+@pytest.mark.parametrize("options", [{"lr": -1.0}, {"lr": 1.0, "momentum": -3.0}, {"lr": 1.0, "weight_decay": -1.0}])
+def test_numbers_that_make_no_sense_are_told(options):
+    with pytest.raises(ValueError, match="must be at least 0"):
+        LARS([nn.Parameter(torch.ones(2))], **options)
+
+
+def test_what_a_group_says_itself_counts():
+    a, b, c = (nn.Parameter(torch.ones(2, 2)) for _ in range(3))
+    groups = [{"params": [a], "betas": (0.5, 0.6)}, {"params": [b], "weight_decay": 0.3, "lr": 0.7}]
+    groups.append({"params": [c], "fixed": True})
+    built = build_optimizer("adamw", groups, weight_decay=0.1, momentum=0.9, trust=0.1, peak=2.0).param_groups
+    assert [group["weight_decay"] for group in built] == [0.1, 0.3, 0.1]
+    assert [group.get("rate") for group in built] == [None, 0.7, 2.0]
+    assert built[0]["betas"] == (0.5, 0.6)

@@ -12,9 +12,17 @@ def test_the_library_example_runs(capsys):
     assert "uniformity -" in capsys.readouterr().out
 
 
+def test_a_loop_of_ones_own_runs(capsys):
+    _, loop, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict = {}
+    exec(compile(loop, "README.md", "exec"), names)
+    assert "top1=" in capsys.readouterr().out
+    assert names["loss"].isfinite()
+
+
 def test_the_run_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    _, _, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     short = second.replace("epochs=20", "epochs=1, hidden=32, projection=8, progress=False").replace(
         "run.evaluate()", 'run.evaluate(("knn",))'
     )

@@ -54,8 +54,14 @@ __all__ = [
 ]
 
 
+# for whom the names above are too few
+_PACKAGES = ("collectives", "data", "evaluate", "methods", "nn", "optim", "regularize", "sphere", "views")
+
+
 def __getattr__(name: str) -> Any:
     """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
+    if name in _PACKAGES:
+        return import_module(f"hypersphere.{name}")
     parts = ("sphere", "regularize", "run", "pretraining", "diagnosis", "loading", "grid")
     for part in parts if name in __all__ else ():
         module = import_module(f"hypersphere.{part}")
@@ -66,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, *_PACKAGES]

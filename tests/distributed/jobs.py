@@ -22,7 +22,7 @@ from hypersphere.cli import main
 from hypersphere.collectives import merged
 from hypersphere.joining import joined
 from hypersphere.train import Trainer
-from tests.distributed.own import Own
+from tests.distributed.own import Own, loop_of_ones_own, sharded_energy
 from tests.distributed.updates import all_states
 
 OPTIONS = "encoder tests/tiny hidden 16 projection 6 optimizer sgd device cpu knn-every 0 log-every 1"
@@ -73,6 +73,8 @@ def updates(out: Path) -> Callable[[int], None]:
         with joined(torch.device("cpu"), 60):
             assert merged({f"of {rank}": rank}) == {"of 0": 0, "of 1": 1}
             torch.save(all_states(), out / f"updates-{rank}.pt")
+            torch.save(loop_of_ones_own(slice(4 * rank, 4 * rank + 4)), out / f"loop-{rank}.pt")
+            torch.save(sharded_energy(), out / f"sharded-{rank}.pt")
 
     return work
 

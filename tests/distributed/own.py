@@ -1,11 +1,14 @@
-"""A method as users write them: with a weight that its loss does not use, and dropout."""
+"""What users write: a method, with a weight that its loss does not use, and dropout; and loops of their own."""
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from hypersphere.methods import Batch, Method, Step
+from hypersphere.methods import BYOL, Batch, Method, Step
 from hypersphere.nn import each_view
+from hypersphere.regularize import EnergyRegularizer
 from hypersphere.sphere import alignment, uniformity
 
 
@@ -21,3 +24,28 @@ class Own(Method):
         mask: Tensor = F.dropout(torch.ones(64))
         self.dropped.append(mask.tolist())
         return self.step("own", alignment(z1 * mask[: z1.shape[1]], z2) + uniformity(z1), z1, z2)
+
+
+def loop_of_ones_own(share: slice) -> dict[str, Tensor]:
+    """Gradients of one update of BYOL in float64, of a share of the images, by torch's DistributedDataParallel."""
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    method = BYOL(encoder, 6, hidden=8, projection=4).double()
+    views = tuple(torch.randn(8, 1, 8, 8, dtype=torch.float64) for _ in range(2))
+    shared = DistributedDataParallel(method) if dist.is_initialized() else method
+    shared(Batch(tuple(view[share] for view in views), torch.arange(8)[share], None)).loss.backward()
+    return {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
+
+
+def sharded_energy() -> tuple[float, dict[str, Tensor]]:
+    """Of a network whose weights the processes share out, and the gradients."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5))
+    if dist.is_initialized():
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model)
+    energy = EnergyRegularizer(model)()
+    energy.backward()
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return energy.item(), {name: getattr(g, "full_tensor", lambda g=g: g)() for name, g in grads.items()}

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from hypersphere.train import load_checkpoint, read_metrics
+from tests.distributed.own import loop_of_ones_own, sharded_energy
 from tests.distributed.updates import CASES, state_after
 
 
@@ -26,6 +27,7 @@ def test_processes_of_a_job(tmp_path):
         assert job.wait(timeout=240) == 0
     found = json.loads((tmp_path / "found.json").read_text())
     updates_are_those_of_one_process(tmp_path)
+    so_are_those_of_loops_of_ones_own(tmp_path)
     runs_go_on_with_any_number_of_processes(tmp_path, found["resumed"])
     a_killed_process_is_replaced(tmp_path)
     a_process_that_stalls_ends_all(tmp_path, found["stalled"])
@@ -50,6 +52,17 @@ def updates_are_those_of_one_process(out):
             near = {"rtol": 1e-4, "atol": 1e-5 * largest} if single else {"rtol": 1e-9, "atol": 1e-11 * largest}
             told = partial("{}, {}: {}".format, case, name)
             torch.testing.assert_close(one[case][name], value, **near, msg=told)
+
+
+def so_are_those_of_loops_of_ones_own(out):
+    wanted = loop_of_ones_own(slice(None))
+    (energy, grads) = sharded_energy()
+    assert grads.keys() == {"0.weight", "2.weight"}
+    for rank in (0, 1):
+        torch.testing.assert_close(torch.load(out / f"loop-{rank}.pt"), wanted)
+        sharded, sharded_grads = torch.load(out / f"sharded-{rank}.pt")
+        assert sharded == pytest.approx(energy)
+        torch.testing.assert_close(sharded_grads, grads)
 
 
 def assert_same_curve(run, whole):

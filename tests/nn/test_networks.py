@@ -5,8 +5,8 @@ from torchvision.models import resnet18, resnet50
 
 from hypersphere.methods import BYOL
 from hypersphere.nn import build_encoder, each_view, features_of, follow, keep_views_apart, mlp, target_of
-from hypersphere.nn.ema import rising
 from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, together
+from hypersphere.optim import rising
 
 
 @pytest.mark.parametrize(("name", "theirs", "features"), [("resnet18", resnet18, 512), ("resnet50", resnet50, 2048)])

@@ -99,9 +99,9 @@ def test_nothing_to_regularize_is_an_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"where": 3}, "where must be names, patterns, modules or a function .*, not 3"),
+        ({"where": 3}, "where must be names, patterns, modules, their classes or a function .*, not 3"),
         ({"where": ["projector", None]}, "where must be .*, not None"),
-        ({"where": nn.Linear}, "where must be .*Linear"),
+        ({"where": int}, "where must be .*int"),
         ({"s": "2"}, "s must be a number, not a str"),
         ({"weight": None}, "weight must be a number, not a NoneType"),
         ({"model": "projector"}, "model must be a torch.nn.Module, not a str"),
@@ -302,3 +302,31 @@ def test_projections_are_those_of_the_seed_and_kept():
     assert one.state_dict() == {}
     layer.double()  # after the projections were drawn
     torch.testing.assert_close(one(), EnergyRegularizer(layer, dimensions=3, seed=1)())
+
+
+def test_neurons_of_one_weight_are_none():
+    """They are 1 or −1 on a sphere of two points."""
+    model = nn.Sequential(nn.Linear(1, 64), nn.SiLU(), nn.Linear(64, 8))
+    assert list(EnergyRegularizer(model).per_layer()) == ["2"]
+    with pytest.raises(ValueError, match="has no Linear, Conv or"):
+        EnergyRegularizer(model[0])
+
+
+def test_layers_are_chosen_by_their_class():
+    model = network()
+    assert list(EnergyRegularizer(model, where=nn.Conv2d).per_layer()) == ["encoder.0", "encoder.3"]
+
+
+def test_names_are_those_of_the_model_inside():
+    model = network()
+    assert EnergyRegularizer(torch.compile(model)).per_layer().keys() == EnergyRegularizer(model).per_layer().keys()
+
+
+def test_lazy_layers_are_told():
+    with pytest.raises(ValueError, match="run a batch through it first"):
+        EnergyRegularizer(nn.Sequential(nn.LazyLinear(4)))
+
+
+def test_it_says_what_it_is():
+    assert "dimensions=4, projections=20" in repr(EnergyRegularizer(network(), dimensions=4))
+    assert "dimensions" not in repr(EnergyRegularizer(network()))

@@ -36,3 +36,37 @@ def test_info_nce_is_cross_entropy_over_keys_and_negatives():
     assert gradcheck(lambda a, b, c: hs.info_nce(a, b, 0.2, c), (q, k, queue))
     with pytest.raises(ValueError, match="negative"):
         hs.info_nce(q[:1], k[:1])
+
+
+def test_a_temperature_can_be_learnt():
+    """As cross-entropy of the cosines says it, compiled too."""
+    query, key = views()
+    temperature = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    logits = F.normalize(query) @ F.normalize(key).T / temperature
+    wanted = torch.autograd.grad(F.cross_entropy(logits, torch.arange(5)), (query, key, temperature))
+    compiled = torch.compile(hs.info_nce, fullgraph=True, backend="aot_eager")
+    for loss in (hs.info_nce, compiled):
+        found = torch.autograd.grad(loss(query, key, temperature), (query, key, temperature))
+        torch.testing.assert_close(found, wanted)
+    assert gradcheck(hs.nt_xent, (query, key, temperature))
+    assert gradcheck(hs.uniformity, (query, temperature))
+    for loss in (hs.info_nce, hs.nt_xent):
+        torch.testing.assert_close(loss(query, key, temperature), loss(query, key, 0.3))
+    with pytest.raises(ValueError, match=r"temperature must be one number, not \(2,\)"):
+        hs.info_nce(query, key, torch.ones(2))
+    with pytest.raises(TypeError, match="s has no gradient"):
+        hs.hyperspherical_energy(query, temperature)
+
+
+def test_types_may_differ():
+    query, key = views()
+    wanted = hs.info_nce(query, key.float().double())
+    torch.testing.assert_close(hs.info_nce(query, key.float()), wanted)
+    torch.testing.assert_close(hs.info_nce(key.float(), query), hs.info_nce(key.float().double(), query))
+
+
+def test_what_are_no_points_is_told():
+    with pytest.raises(ValueError, match="a dimension or more"):
+        hs.uniformity(torch.zeros(4, 0))
+    with pytest.raises(TypeError, match=r"torch\.as_tensor"):
+        hs.byol_loss(torch.zeros(4, 2), torch.zeros(4, 2).numpy())

@@ -160,3 +160,7 @@ def test_measures_that_need_pairs_refuse_one_point():
 def test_mistakes_are_named(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call(torch.randn(4, 3))
+
+
+def test_the_rank_of_what_are_no_numbers_is_none():
+    assert hs.effective_rank(torch.full((4, 3), torch.nan)).isnan()

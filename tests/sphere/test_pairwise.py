@@ -289,3 +289,22 @@ assert torch.backends.{setting}.matmul.fp32_precision == before != "ieee"
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize(
+    "loss", [hs.uniformity, hs.koleo, hs.hyperspherical_energy, lambda x: hs.nt_xent(x, x.flip(0))]
+)
+def test_batches_of_any_size_are_compiled_once(loss):
+    """The second size makes the size a variable; no other compiles again."""
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    for n in range(20, 26):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), loss(x))
+    assert len(graphs) == 2

@@ -70,9 +70,17 @@ class Method(nn.Module, ABC):
         """Before each epoch; `features()` are the encoder's of all training images, for methods that cluster them."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Weights, which are decayed, and apart from them norms and biases, which are not."""
+        """As optimizers take them: weights, and apart from them norms and biases, which are neither decayed nor, by
+        LARS, adapted. A group that is `fixed` has the learning rate's peak all the time."""
         trained = [p for p in self.parameters() if p.requires_grad]
         return [
-            {"params": [p for p in trained if p.ndim > 1], "decay": True},
-            {"params": [p for p in trained if p.ndim <= 1], "decay": False},
+            {"params": [p for p in trained if p.ndim > 1]},
+            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0, "adapt": False},
         ]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """What grows with the data first gets the size that it has there."""
+        for name in self.growing:
+            if prefix + name in state_dict:
+                setattr(self, name, getattr(self, name).new_empty(state_dict[prefix + name].shape))
+        super()._load_from_state_dict(state_dict, prefix, *rest)

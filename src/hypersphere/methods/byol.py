@@ -3,8 +3,9 @@
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.nn import each_view, follow, meanwhile, mlp, rising, target_of
+from hypersphere.nn import each_view, follow, meanwhile, mlp, target_of
 from hypersphere.nn.norm import Norm
+from hypersphere.optim import rising
 from hypersphere.sphere import byol_loss
 
 

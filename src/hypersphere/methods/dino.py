@@ -6,8 +6,9 @@ from torch import Tensor, nn
 from hypersphere.collectives import all_mean
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import Prototypes, swapped
-from hypersphere.nn import deep_mlp, each_view, follow, rising, target_of
+from hypersphere.nn import deep_mlp, each_view, follow, target_of
 from hypersphere.nn.norm import Norm
+from hypersphere.optim import rising
 
 COLD = 0.04  # the teacher's temperature at the start, where it rises
 

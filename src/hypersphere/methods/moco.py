@@ -76,7 +76,7 @@ class MoCo(Method):
         self.queue.copy_(torch.cat([key.to(self.queue.dtype), self.queue])[: len(self.queue)])
 
     def after_step(self, progress: Tensor) -> None:
-        decay = torch.full_like(progress, self.tau)
+        decay = torch.full_like(torch.as_tensor(progress), self.tau)
         follow(self.target, nn.Sequential(self.encoder, self.projector), decay)
 
 

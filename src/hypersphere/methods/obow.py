@@ -13,9 +13,10 @@ from hypersphere.collectives import all_mean, gather
 from hypersphere.draws import WORDS, uniforms
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import cosines, swapped
-from hypersphere.nn import alike_everywhere, each_view, follow, mlp, rising, target_of
+from hypersphere.nn import alike_everywhere, each_view, follow, mlp, target_of
 from hypersphere.nn.blocks import blocks_of, width_of
 from hypersphere.nn.norm import Norm
+from hypersphere.optim import rising
 from hypersphere.sphere import unit
 from hypersphere.sphere.unit import without_autocast
 

@@ -1,6 +1,6 @@
 """Networks: encoders, heads, normalization, the moving-average target."""
 
-from hypersphere.nn.ema import follow, rising, target_of
+from hypersphere.nn.ema import follow, target_of
 from hypersphere.nn.encoders import ENCODERS, build_encoder, features_of
 from hypersphere.nn.heads import deep_mlp, mlp
 from hypersphere.nn.meanwhile import meanwhile
@@ -18,6 +18,5 @@ __all__ = [
     "keep_views_apart",
     "meanwhile",
     "mlp",
-    "rising",
     "target_of",
 ]

@@ -1,7 +1,6 @@
 """The target network: an exponential moving average of the online one."""
 
 import copy
-import math
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +11,6 @@ from hypersphere.kernels import usable
 def target_of(online: nn.Module) -> nn.Module:
     """A copy without gradients. It stays in training mode: its BatchNorm uses, and tracks, statistics of its own."""
     return copy.deepcopy(online).requires_grad_(False)
-
-
-def rising(tau: float, progress: Tensor, end: float = 1.0) -> Tensor:
-    """The decay: τ at the start, along half a cosine to 1, or another end, at the end of the run."""
-    return end - (end - tau) * (torch.cos(math.pi * progress) + 1) / 2
 
 
 @torch.no_grad()

@@ -6,9 +6,9 @@ import torch
 
 from hypersphere.optim.decay import scheduled_decay
 from hypersphere.optim.lars import LARS
-from hypersphere.optim.schedules import scaled, warmup_cosine
+from hypersphere.optim.schedules import rising, scaled, warmup_cosine
 
-__all__ = ["LARS", "Optimizer", "build_optimizer", "scaled", "warmup_cosine"]
+__all__ = ["LARS", "Optimizer", "build_optimizer", "rising", "scaled", "warmup_cosine"]
 
 Optimizer = Literal["lars", "sgd", "adamw"]
 
@@ -23,21 +23,23 @@ def build_optimizer(
     weight_decay_end: float | None = None,
     peak: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """`groups` say by `decay` whether they are decayed (and, by LARS, adapted), and by `fixed` whether their learning
-    rate is `peak` all the time. The loop sets that of the others, and the progress, which the decay follows to its end
-    where that is another."""
-    none, decay = {"weight_decay": 0.0}, {"weight_decay": weight_decay}
+    """What a group says itself, such as `weight_decay` or `betas`, counts for it. Its learning rate, if it has one, or
+    `peak`, if it is `fixed`, stays as it is; the loop sets that of the others, and the progress, which the decay
+    follows to its end where that is another."""
+    decay: dict[str, Any] = {"weight_decay": weight_decay}
     if weight_decay_end is not None:
-        decay = {**none, "schedule": (weight_decay, weight_decay_end)}  # type: ignore[dict-item]
-    groups = [
-        {"params": g["params"], "adapt": g["decay"], **(decay if g["decay"] else none)}
-        | ({"rate": peak} if g.get("fixed") else {})
-        for g in groups
-    ]
+        decay = {"weight_decay": 0.0, "schedule": (weight_decay, weight_decay_end)}
+    groups = [{**({} if "weight_decay" in g else decay), **g, **_rate(g, peak)} for g in groups]
     optimizer = _optimizer(name, groups, momentum, trust)
     if weight_decay_end is not None:
         optimizer.register_step_pre_hook(scheduled_decay)
     return optimizer
+
+
+def _rate(group: dict[str, Any], peak: float) -> dict[str, float]:
+    if "lr" in group:
+        return {"rate": group["lr"]}
+    return {"rate": peak} if group.get("fixed") else {}
 
 
 def _optimizer(name: Optimizer, groups: list[dict[str, Any]], momentum: float, trust: float) -> torch.optim.Optimizer:

@@ -1,15 +1,10 @@
 """Weight decay that changes during a run, along half a cosine."""
 
-import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
-
-def between(first: float, last: float, progress: Tensor) -> Tensor:
-    """`first` at progress 0, along half a cosine to `last` at 1."""
-    return last + (first - last) * (1 + torch.cos(math.pi * progress)) / 2
+from hypersphere.optim.schedules import rising
 
 
 @torch.no_grad()
@@ -22,7 +17,7 @@ def scheduled_decay(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if "schedule" not in group or not weights:
             continue
         first, last = group["schedule"]
-        decay = between(first, last, group["progress"])
+        decay = rising(first, group["progress"], last)
         if isinstance(optimizer, torch.optim.AdamW):
             torch._foreach_mul_(weights, 1 - group["lr"] * decay)
         else:

@@ -25,13 +25,16 @@ class LARS(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         trust: float = 0.001,
     ) -> None:
+        if not (isinstance(lr, Tensor) or lr >= 0) or not 0 <= momentum < 1 or not weight_decay >= 0:
+            raise ValueError(f"lr {lr} and weight_decay {weight_decay} must be at least 0, momentum {momentum} below 1")
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True}
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        if closure is not None:
-            raise ValueError("LARS takes no closure")
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """`closure`, if there is one, computes the loss, which is returned, and its gradients."""
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         for group in self.param_groups:
             weights = [w for w in group["params"] if w.grad is not None]
             if not weights:
@@ -50,6 +53,7 @@ class LARS(torch.optim.Optimizer):
             torch._foreach_mul_(momenta, group["momentum"])
             torch._foreach_add_(momenta, updates)
             torch._foreach_add_(weights, torch._foreach_mul(momenta, -group["lr"]))
+        return loss
 
     @staticmethod
     def _fused(group: dict[str, Any], weights: Tensors, momenta: Tensors) -> bool:

@@ -65,4 +65,7 @@ class EnergyRegularizer(WeightRegularizer):
         return projected.unflatten(1, (self.projections, k)).transpose(0, 1).contiguous().unbind()
 
     def extra_repr(self) -> str:
-        return f"{len(self._layers)} layers, s={self.s}, metric={self.metric}, weight={self.weight}"
+        whole = f"{len(self._layers)} layers, s={self.s}, metric={self.metric}, weight={self.weight}"
+        if self.dimensions is None:
+            return whole
+        return f"{whole}, dimensions={self.dimensions}, projections={self.projections}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import UninitializedParameter
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -26,9 +27,9 @@ class WeightRegularizer(nn.Module, ABC):
     The neurons of a Linear layer are the rows of its weight, those of a convolution its flattened filters; biases and
     norms are none. A grouped convolution counts as the mean over its groups, nn.MultiheadAttention as that over its
     maps to queries, keys and values (its output is a Linear layer of its own); a depthwise convolution is skipped, as
-    are layers of one neuron. `where` chooses layers: names of sub-networks ("projector"), patterns
-    ("encoder.layer4.*"), modules, several of these, or a function of the name and the module. Names are those of the
-    model inside torch.compile or DistributedDataParallel.
+    are layers of one neuron, or of one weight a neuron, whose directions are but two. `where` chooses layers: names of
+    sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, classes of them, several of these, or a function
+    of the name and the module. Names are those of the model inside torch.compile or DistributedDataParallel.
 
     Layers are chosen once, here, among those whose weight is trainable (`requires_grad`) now: a frozen network, such as
     BYOL's target, is left out. The weights are read at each call, so parametrized weights are the effective ones. A
@@ -53,7 +54,7 @@ class WeightRegularizer(nn.Module, ABC):
 
     def per_layer(self) -> dict[str, Tensor]:
         """The measure of each layer, not weighted, by its name in the model; differentiable."""
-        return dict(zip([name for name, _ in self._layers], self._of_layers(), strict=True))
+        return dict(zip([_plain(name) for name, _ in self._layers], self._of_layers(), strict=True))
 
     def forward(self) -> Tensor:
         return self.weight * self._of_layers().sum()
@@ -76,7 +77,7 @@ def check_number(name: str, value: Any) -> None:
 
 
 def check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
@@ -102,7 +103,7 @@ class KeptNormals:
 
 def neurons(layer: nn.Module) -> Tensor:
     """Groups × neurons × weights of a Linear or Conv layer."""
-    weight: Tensor = layer.weight  # type: ignore[assignment]
+    weight = _whole(layer.weight)  # type: ignore[arg-type]
     if not isinstance(layer, _ConvNd):
         return weight[None]
     if isinstance(layer, _ConvTransposeNd):  # stored as in × out/groups × kernel
@@ -118,11 +119,16 @@ def _groups(layer: nn.Module) -> tuple[Tensor, ...]:
     """The neurons of each group, where possible as they lie in memory: pairs do not mind the order of weights."""
     if isinstance(layer, _ConvTransposeNd):
         return neurons(layer).unbind()
-    weights = tuple(getattr(layer, name) for name in _names(layer))
+    weights = tuple(_whole(getattr(layer, name)) for name in _names(layer))
     if isinstance(layer, nn.MultiheadAttention):
         return weights if len(weights) == 3 else weights[0].chunk(3)
     groups = layer.groups if isinstance(layer, _ConvNd) else 1
     return weights if groups == 1 else weights[0].unflatten(0, (groups, -1)).unbind()
+
+
+def _whole(weight: Tensor) -> Tensor:
+    """Of a weight that several processes share out (fully_shard), all of it."""
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
 
 def _names(layer: nn.Module) -> tuple[str, ...]:
@@ -136,15 +142,13 @@ def _names(layer: nn.Module) -> tuple[str, ...]:
 def has_neurons(model: nn.Module) -> bool:
     """Whether there is a layer to regularize."""
     layers = (module for module in model.modules() if isinstance(module, _KINDS))
-    return any(_neurons_per_group(module) > 1 and _trainable(module) for module in layers)
+    return any(_counts(module) and _trainable(module) for module in layers)
 
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     """The trainable layers that match, tied ones once; every part of `where` has to match one."""
     layers = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, _KINDS) and _neurons_per_group(module) > 1
+        (name, module) for name, module in model.named_modules() if isinstance(module, _KINDS) and _counts(module)
     ]
     wanted: set[nn.Module] = set()
     for told, choice in _choices(where):
@@ -164,6 +168,13 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
         if module in wanted:
             chosen.setdefault(tuple(map(id, _stored(module))), (name, module))
     return list(chosen.values())
+
+
+def _counts(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> bool:
+    """Two neurons or more, each a direction of its own."""
+    if any(isinstance(weight, UninitializedParameter) for weight in _stored(layer)):
+        raise ValueError("the model has lazy layers, whose weights are not made yet: run a batch through it first")
+    return _neurons_per_group(layer) > 1 and weights_per_neuron(layer) > 1
 
 
 def _neurons_per_group(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> int:
@@ -203,7 +214,10 @@ def _choice(part: Any) -> tuple[str, Choice]:
     if isinstance(part, nn.Module):
         inside = set(part.modules())
         return f"the {type(part).__name__} given", lambda name, module: module in inside
-    raise TypeError(f"where must be names, patterns, modules or a function of (name, module), not {reprlib.repr(part)}")
+    if isinstance(part, type) and issubclass(part, nn.Module):
+        return f"all {part.__name__}", lambda name, module: isinstance(module, part)
+    wanted = "names, patterns, modules, their classes or a function of (name, module)"
+    raise TypeError(f"where must be {wanted}, not {reprlib.repr(part)}")
 
 
 def _plain(name: str) -> str:

@@ -3,32 +3,34 @@
 import torch
 from torch import Tensor
 
-from hypersphere.sphere.measures import alignment, check_points
+from hypersphere.sphere.measures import alignment, check_points, check_scale
 from hypersphere.sphere.pairwise import row_logsumexp
 from hypersphere.sphere.unit import unit
 
 
 def byol_loss(p: Tensor, z: Tensor) -> Tensor:
     """The mean over images of ‖p̂ − ẑ‖², which is 2 − 2 cos(p, z) (eq:byol); no gradient reaches the target z."""
+    check_points(z, "z")
     return alignment(p, z.detach())
 
 
-def info_nce(query: Tensor, key: Tensor, temperature: float = 0.5, negatives: Tensor | None = None) -> Tensor:
-    """−log of the softmax of each query's own key among all keys, and further negatives (eq:contrastive)."""
+def info_nce(query: Tensor, key: Tensor, temperature: float | Tensor = 0.5, negatives: Tensor | None = None) -> Tensor:
+    """−log of the softmax of each query's own key among all keys, and further negatives (eq:contrastive). A temperature
+    that is a tensor has a gradient too; all pairs are in memory at once then."""
     _check(query, key, temperature)
     if negatives is not None:
         check_points(negatives, "negatives")
         if negatives.shape[1] != key.shape[1]:
             raise ValueError(f"negatives must have {key.shape[1]} dimensions, as the keys do, not {negatives.shape[1]}")
-    query, key = unit(query), unit(key)
-    others = key if negatives is None else torch.cat([key, unit(negatives)])
+    query, key = _alike(unit(query), unit(key))
+    others = key if negatives is None else torch.cat([key, unit(negatives).to(key)])
     if len(others) < 2:
         raise ValueError("info_nce needs at least one negative: give two images or more, or negatives")
     positive = (query * key).sum(dim=1) / temperature
     return (row_logsumexp(query, others, 1 / temperature) - positive).mean()
 
 
-def nt_xent(z1: Tensor, z2: Tensor, temperature: float = 0.5) -> Tensor:
+def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor:
     """SimCLR's loss: InfoNCE of each of the 2N views, its negatives being the 2N − 2 views of other images."""
     _check(z1, z2, temperature)
     if len(z1) < 2:
@@ -39,10 +41,15 @@ def nt_xent(z1: Tensor, z2: Tensor, temperature: float = 0.5) -> Tensor:
     return row_logsumexp(points, points, 1 / temperature, exclude_self=True).mean() - positive
 
 
-def _check(a: Tensor, b: Tensor, temperature: float) -> None:
+def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """In the wider of their types."""
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    return a.to(dtype), b.to(dtype)
+
+
+def _check(a: Tensor, b: Tensor, temperature: float | Tensor) -> None:
     check_points(a, "the first")
     check_points(b, "the second")
     if a.shape != b.shape:
         raise ValueError(f"expected two N × D tensors of one shape, not {tuple(a.shape)} and {tuple(b.shape)}")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, not {temperature}")
+    check_scale("temperature", temperature)

@@ -41,25 +41,38 @@ def mean_energies(weights: Sequence[Tensor], s: float, metric: Metric, half_spac
     return pair_means(weights, _POTENTIAL[metric], s, half_space=half_space)
 
 
+def check_scale(name: str, value: float | Tensor) -> None:
+    """A tensor's number is not looked at: a GPU would have to be waited for."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"{name} must be one number, not {tuple(value.shape)}")
+    elif not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be finite and above 0, not {value}")
+
+
 def check_energy(s: float, metric: str) -> None:
+    if isinstance(s, Tensor) and s.requires_grad:
+        raise TypeError("the power s has no gradient: give a number")
     if not (s >= 0 and math.isfinite(s)):
         raise ValueError(f"the power s must be finite and at least 0, not {s}")
     if metric not in _POTENTIAL:
         raise ValueError(f"metric must be 'euclidean' or 'geodesic', not {metric!r}")
 
 
-def uniformity(x: Tensor, t: float = 2.0) -> Tensor:
-    """log of the mean of exp(−t ‖x̂ᵢ − x̂ⱼ‖²) over i ≠ j (eq:uniformity); lower is more uniform, 0 is collapsed."""
+def uniformity(x: Tensor, t: float | Tensor = 2.0) -> Tensor:
+    """log of the mean of exp(−t ‖x̂ᵢ − x̂ⱼ‖²) over i ≠ j (eq:uniformity); lower is more uniform, 0 is collapsed.
+
+    A zero row is at right angles to all others, as dead features are: look at them (`diagnose`) before trusting it.
+    """
     check_points(x, "x")
     n = len(x)
     if n < 2:
         raise ValueError("uniformity needs at least two points: there is no pair in one")
-    if not (t > 0 and math.isfinite(t)):
-        raise ValueError(f"t must be finite and above 0, not {t}")
+    check_scale("t", t)
     points = unit(x)
     # exp(−t‖x − y‖²) = exp(2t(c − 1)): by log-sum-exp, so that no t underflows.
     rows = row_logsumexp(points, points, 2 * t, exclude_self=True)
-    return rows.logsumexp(0) - 2 * t - math.log(n * (n - 1))
+    return rows.logsumexp(0) - 2 * t - rows.new_full((), n * (n - 1)).log()
 
 
 def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
@@ -80,7 +93,10 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
 def effective_rank(x: Tensor) -> Tensor:
     """exp of the entropy of the normalized singular values of x̂ (not centred): between 1 and min(N, D)."""
     check_points(x, "x")
-    return rank_of(torch.linalg.svdvals(unit(x)))
+    try:
+        return rank_of(torch.linalg.svdvals(unit(x)))
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # of rows that are no numbers
+        return x.new_full((), torch.nan)
 
 
 def rank_of(singular: Tensor) -> Tensor:
@@ -93,5 +109,7 @@ def check_points(x: Tensor, name: str) -> None:
         raise TypeError(f"{name} must be a tensor, not {type(x).__name__}: torch.as_tensor makes one")
     if x.ndim != 2:
         raise ValueError(f"{name} must be points × dimensions, not of shape {tuple(x.shape)}")
+    if x.shape[1] == 0:
+        raise ValueError(f"{name} must have a dimension or more, not shape {tuple(x.shape)}")
     if not x.is_floating_point():
         raise ValueError(f"{name} must be floating point, not {x.dtype}")

@@ -39,10 +39,23 @@ def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = Fals
     return _pair_mean(x, kind, float(parameter), half_space, with_grad, tile or _tile_size(x))[0]
 
 
-def row_logsumexp(x: Tensor, y: Tensor, scale: float, *, exclude_self: bool = False, tile: int | None = None) -> Tensor:
-    """log Σⱼ exp(scale · xᵢ·yⱼ) for each i; `exclude_self` leaves out j = i."""
+def row_logsumexp(
+    x: Tensor, y: Tensor, scale: float | Tensor, *, exclude_self: bool = False, tile: int | None = None
+) -> Tensor:
+    """log Σⱼ exp(scale · xᵢ·yⱼ) for each i; `exclude_self` leaves out j = i. A tensor as scale has a gradient."""
+    if isinstance(scale, Tensor):
+        return _row_logsumexp_of_a_learnt_scale(x, y, scale, exclude_self)
     _refuse_tangents(x, y)
     return _row_logsumexp(x, y, float(scale), exclude_self, tile or _tile_size(x))
+
+
+def _row_logsumexp_of_a_learnt_scale(x: Tensor, y: Tensor, scale: Tensor, exclude_self: bool) -> Tensor:
+    """All pairs in memory, by operations that torch knows the derivatives of."""
+    with without_autocast(x):
+        logits = scale.reshape(()) * (x @ y.T)
+    if exclude_self:
+        logits = logits.masked_fill(torch.eye(x.shape[0], dtype=torch.bool, device=x.device), -torch.inf)
+    return logits.logsumexp(dim=1)
 
 
 def nearest(x: Tensor, *, tile: int | None = None) -> Tensor:
@@ -268,7 +281,7 @@ def _row_logsumexp_backward(
 
 @_row_logsumexp.register_fake
 def _(x, y, scale, exclude_self, tile):
-    return x.new_empty(len(x))
+    return x.new_empty(x.shape[0])  # not len(x): torch.compile would take it for a constant
 
 
 @_row_logsumexp_backward.register_fake
@@ -308,4 +321,4 @@ def _nearest(x: Tensor, tile: int) -> Tensor:
 
 @_nearest.register_fake
 def _(x, tile):
-    return x.new_empty(len(x), dtype=torch.long)
+    return x.new_empty(x.shape[0], dtype=torch.long)

@@ -39,15 +39,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def restore(module: nn.Module, state: dict[str, Any], path: Path) -> None:
     """Load a module's state, or say where it does not fit."""
-    for name in getattr(module, "growing", ()):
-        if name in state:
-            setattr(module, name, getattr(module, name).new_empty(state[name].shape))
-    ours = module.state_dict()
+    ours, grown = module.state_dict(), getattr(module, "growing", ())
     for name in [*ours, *state]:
         if name not in state or name not in ours:
             where = "checkpoint" if name not in state else "model"
             raise UserError(f"{path} is of another architecture: the {where} has no {name}")
-        if ours[name].shape != state[name].shape:
+        if ours[name].shape != state[name].shape and name not in grown:
             shapes = f"{tuple(state[name].shape)} there, {tuple(ours[name].shape)} here"
             raise UserError(f"{path} is of another architecture: {name} is {shapes}")
     module.load_state_dict(state)
