@@ -225,6 +225,14 @@ def test_every_way_to_name_an_encoder_gives_the_same(digits, exported):
         assert loaded.fingerprint == read(exported)["weights"]["sha256"]
 
 
+def test_a_run_itself_is_exported_and_only_to_what_there_is(digits, tmp_path):
+    folder = export(hs.load_run(digits), tmp_path / "out")
+    assert (folder / "encoder.safetensors").is_file()
+    with pytest.raises(UserError, match="`format` must be one of safetensors, onnx, not 'tf'"):
+        export(digits, tmp_path / "other", format="tf")
+    assert not (tmp_path / "other").exists()
+
+
 @with_onnx
 def test_onnx_gives_what_torch_gives_for_batches_of_any_size(resnet, tmp_path):
     folder = export(resnet, tmp_path, "onnx")

@@ -364,6 +364,11 @@ def test_what_is_no_method_is_told(here, capsys, name, told):
     assert told in capsys.readouterr().err
 
 
+def test_what_is_no_class_is_told(here, capsys):
+    assert main(["pretrain", "math:pi", "--data", "digits"]) == 2
+    assert "math:pi must be a subclass of hypersphere.methods.Method" in capsys.readouterr().err
+
+
 def test_a_class_in_a_function_is_refused():
     class Hidden(Method):
         def forward(self, batch): ...

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -31,12 +31,12 @@ TORCH_FOR_ONNX = "2.9"  # older ones do not go with any onnxscript of today
 TOLERANCE = 1e-4  # between ONNX and torch, relative to the largest feature where that is above 1
 
 
-def export(run: str | Path, out: str | Path | None = None, format: Format = "safetensors") -> Path:
-    """Write the encoder of a run into a folder (RUN/export by default), which is returned.
+def export(run: str | Path | Run, out: str | Path | None = None, format: Format = "safetensors") -> Path:
+    """Write the encoder of a run, as its folder has it, into another (RUN/export by default), which is returned.
 
     It holds encoder.safetensors and card.json; with `format` onnx also encoder.onnx, checked against torch before.
     """
-    loaded = load_run(run, "cpu")
+    loaded = load_run(run.path if isinstance(run, Run) else run, "cpu")
     folder = loaded.path / "export" if out is None else Path(out)
     _prepare(folder, format)
     encoder = plain(loaded.encoder)
@@ -55,6 +55,8 @@ def export(run: str | Path, out: str | Path | None = None, format: Format = "saf
 
 
 def _prepare(folder: Path, format: Format) -> None:
+    if format not in get_args(Format):
+        raise UserError(f"`format` must be one of {', '.join(get_args(Format))}, not {format!r}")
     if (folder / "run.json").exists():
         raise UserError(f"`out` {folder} is a run: name a folder of its own")
     if (folder / ONNX).exists() and format != "onnx":

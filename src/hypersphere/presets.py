@@ -261,7 +261,10 @@ OF_METHODS |= {"codes_queue", "jigsaw"}
 
 
 def _own(reference: str) -> dict[str, Any]:
-    parameters = inspect.signature(referred_to(reference)).parameters.values()
+    kind = referred_to(reference)
+    if not inspect.isclass(kind):
+        raise UserError(f"{reference} must be a subclass of hypersphere.methods.Method")
+    parameters = inspect.signature(kind).parameters.values()
     said = {p.name: p.default for p in parameters if p.name in OF_METHODS and p.default is not p.empty}
     return {"method": reference, "energy_layers": ("projector",), **said}
 

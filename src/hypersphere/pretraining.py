@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,22 +234,9 @@ def _go(
     progress: bool,
 ) -> None:
     """From where the trainer is to the end of the plan."""
-    config, views = run.config, Views(view_recipe(run.config), run.config.seed)
-    centred = centre(views.recipe)
-    feed: FromMemory | FromFiles = FromMemory(learnt, views, trainer.input_type)
-    if files is not None:
-        feed = FromFiles(files, views.recipe, config.seed, how.device, trainer.input_type, workers_of(config))
+    config, feed = run.config, _feed_of(run.config, trainer, files, learnt)
     unreadable = feed.stream.unreadable if isinstance(feed, FromFiles) else {}
     began = time.monotonic() - run.seconds
-
-    def encode(pixels: Tensor) -> Tensor:
-        return extract(trainer.method.encoder, pixels, centred, precision=trainer.precision)
-
-    def features() -> Iterator[Tensor]:
-        """The encoder's, of all images that are learnt from: one more pass over the files, if they are read."""
-        held = learnt.pixels.split(4096)
-        for part in held if files is None else middles(files, stored_side(config), workers_of(config)):
-            yield shared_out(part.to(how.device), encode)
 
     def save() -> None:
         run.step, run.seconds = trainer.step, time.monotonic() - began
@@ -269,7 +257,7 @@ def _go(
                 monitors=monitors_of(config, trainer.method, learnt, held_out, how) if rank() == 0 else (),
                 alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
                 progress=bar,
-                features=features,
+                features=partial(_features, config, trainer, files, learnt),
             )
             run.step, run.seconds = trainer.step, time.monotonic() - began
             unreadable = merged(unreadable)
@@ -284,6 +272,25 @@ def _go(
             if rank() == 0:
                 listed = run.path / "unreadable.tsv"
                 tell_unreadable(unreadable, listed, before=read_unreadable(listed))
+
+
+def _feed_of(config: Config, trainer: Trainer, files: Listing | None, learnt: Images) -> FromMemory | FromFiles:
+    recipe = view_recipe(config)
+    if files is None:
+        return FromMemory(learnt, Views(recipe, config.seed), trainer.input_type)
+    return FromFiles(files, recipe, config.seed, trainer.device, trainer.input_type, workers_of(config))
+
+
+def _features(config: Config, trainer: Trainer, files: Listing | None, learnt: Images) -> Iterator[Tensor]:
+    """The encoder's, of all images that are learnt from: one more pass over the files, if they are read."""
+    centred = centre(view_recipe(config))
+
+    def encode(pixels: Tensor) -> Tensor:
+        return extract(trainer.method.encoder, pixels, centred, precision=trainer.precision)
+
+    held = learnt.pixels.split(4096)
+    for part in held if files is None else middles(files, stored_side(config), workers_of(config)):
+        yield shared_out(part.to(trainer.device), encode)
 
 
 def _begun(config: Config) -> Path | None:

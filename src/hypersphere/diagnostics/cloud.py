@@ -29,15 +29,13 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points of which `sample` (in random order) is kept; `mean` and `std` are of the unit vectors of all. Rows of
-    zeros, which have no direction, are counted, and that is all."""
+    """Points of which `sample` (in random order) is kept; `std` is of the unit vectors of all. Rows of zeros, which
+    have no direction, are counted, and that is all."""
 
     rows: int
     sample: Tensor
-    mean: Tensor
     std: Tensor
     zeros: int
-    lengths: tuple[float, float]  # of the rows: mean and standard deviation
 
     @property
     def dimensions(self) -> int:
@@ -67,23 +65,22 @@ def gather(points: Embeddings, seed: int = 0) -> Cloud:
     """Reads all rows once. A row that holds no finite number is an error, said with its place."""
     kept = _chosen(points.rows, seed)
     total, squares = torch.zeros(2, points.dimensions, dtype=torch.float64)
-    lengths, zeros, parts, first = torch.zeros(2, dtype=torch.float64), 0, [], 0
+    zeros, parts, first = 0, [], 0
     for rows in _tensors(points):
         _check_finite(rows, first, points.name)
-        directions, size = unit(rows).double(), torch.linalg.vector_norm(rows.double(), dim=1)
+        directions, alive = unit(rows).double(), (rows != 0).any(dim=1)
         total += directions.sum(0)
         squares += directions.square().sum(0)
-        lengths += torch.stack([size.sum(), size.square().sum()])
-        zeros += int((size == 0).sum())
+        zeros += int((~alive).sum())
         mine = kept[(kept >= first) & (kept < first + len(rows))] - first
-        parts.append(rows[mine[size[mine] > 0]])
+        parts.append(rows[mine[alive[mine]]])
         first += len(rows)
-    directed, (length, square) = max(1, first - zeros), (lengths / first).tolist()
+    directed = max(1, first - zeros)
     mean = total / directed
     std = (squares / directed - mean**2).clamp(min=0).sqrt()
     sample = torch.cat(parts)
     sample = sample[permutation(len(sample), seed=seed, stream=SAMPLE)]
-    return Cloud(first, sample, mean, std, zeros, (length, math.sqrt(max(0.0, square - length**2))))
+    return Cloud(first, sample, std, zeros)
 
 
 def _chosen(rows: int, seed: int) -> Tensor:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def usable(matrices: Sequence[Tensor]) -> bool:
-    """All on one GPU, of single or half precision, and with at least two rows?"""
+    """All on one GPU, of single or half precision, and with numbers in them?"""
     first = matrices[0]
     return kernels.runs_on(first) and all(
         w.device == first.device and w.dtype in (torch.float32, torch.float16, torch.bfloat16) and w.numel() > 0

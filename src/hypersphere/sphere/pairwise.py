@@ -2,7 +2,8 @@
 greatest of each row is.
 
 They go tile by tile, so that memory is O(N·D) at any N; one tile holding every pair is the dense computation. On a GPU
-with Triton, `hypersphere.kernels` does the same. Each is one registered operator, which torch.compile takes as a whole.
+with Triton, `hypersphere.kernels` does the same of the first two. Each is one registered operator, which torch.compile
+takes as a whole.
 
 Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T × T pairs.
 """

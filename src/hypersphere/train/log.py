@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: metrics.jsonl, TensorBoard where installed, a progress bar where wanted."""
+"""What a run writes down as it goes: metrics.jsonl, and TensorBoard's files where that is installed."""
 
 import contextlib
 import json
