@@ -77,6 +77,18 @@ def test_few_shot_with_every_label_is_the_nearest_centroid(sets):
     assert half_width == 0
 
 
+def test_few_shot_has_the_classes_that_have_an_example(sets):
+    features, labels, queries, truth = sets
+    there = labels != 4
+    classes = np.array([0, 1, 2, 3, 5, 6, 7, 8, 9])
+    means = normalize(np.stack([normalize(features)[labels == c].mean(0) for c in classes]))
+    wanted = 100 * (classes[np.argmax(normalize(queries) @ means.T, 1)] == truth.numpy()).mean()
+    for name in (lambda y: y, lambda y: 1000 * y + 7):  # ids need not be those of all classes, nor near each other
+        found, _ = few_shot(features[there], name(labels[there]), queries, name(truth), shots=10_000, draws=2)
+        assert found == pytest.approx(wanted, abs=1e-6)
+    assert 70 < wanted < 90  # a tenth of the queries are fours
+
+
 def test_few_shot_grows_with_shots_and_is_seeded(sets):
     one, again, five = (few_shot(*sets, shots=s)[0] for s in (1, 1, 5))
     assert one == again
