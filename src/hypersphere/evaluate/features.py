@@ -20,6 +20,9 @@ class Accuracy(NamedTuple):
 
 def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
     """Of N × classes scores; top5 is top-C where there are only C < 5 classes. A score of −∞ is no answer."""
+    if not len(scores) or labels.shape != scores.shape[:1]:
+        shapes = f"{tuple(scores.shape)} and {tuple(labels.shape)}"
+        raise ValueError(f"scores must have one or more rows, and each a label: got shapes {shapes}")
     values, indices = scores.topk(min(5, scores.shape[1]), dim=1)
     best = (indices == labels[:, None]) & (values > -math.inf)
     return Accuracy(*(100 * int(hits.sum()) / len(labels) for hits in (best[:, 0], best.any(dim=1))))

@@ -5,10 +5,11 @@ from torch import Tensor
 
 from hypersphere.draws import FEW_SHOT, permutation
 from hypersphere.evaluate.features import accuracy
-from hypersphere.evaluate.stored import place_among
+from hypersphere.evaluate.stored import of_stored
 from hypersphere.sphere import unit
 
 
+@of_stored
 def few_shot(
     features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, shots: int = 1, draws: int = 50
 ) -> tuple[float, float]:
@@ -16,13 +17,13 @@ def few_shot(
 
     The classes are those that have an example: what is of another is never found.
     """
+    if shots < 1 or draws < 1:
+        raise ValueError(f"shots and draws must be at least 1, not {shots} and {draws}")
     features, queries = unit(features), unit(queries)
-    classes = labels[labels >= 0].unique()
-    truth = place_among(classes, truth)
     results = []
     for seed in range(draws):
         order = permutation(len(labels), seed=seed, stream=FEW_SHOT, device=labels.device)
-        means = [features[order[labels[order] == c][:shots]].mean(dim=0) for c in classes]
+        means = [features[order[labels[order] == c][:shots]].mean(dim=0) for c in range(int(labels.max()) + 1)]
         results.append(accuracy(queries @ unit(torch.stack(means)).T, truth).top1)
     spread = torch.tensor(results).std() if draws > 1 else torch.tensor(0.0)
     return sum(results) / draws, 1.96 * float(spread) / draws**0.5

@@ -6,13 +6,19 @@ import torch
 from torch import Tensor
 
 from hypersphere.evaluate.features import Accuracy, accuracy
+from hypersphere.evaluate.stored import of_stored
 from hypersphere.sphere import unit
 
 
+@of_stored
 def knn(
     features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, k: int = 200, temperature: float = 0.1
 ) -> Accuracy:
     """Each of the k nearest features votes for its label with weight exp(cos / T)."""
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, not {temperature}")
     bank, queries = unit(features), unit(queries)
     k, classes = min(k, len(bank)), int(labels.max()) + 1
     scores = []

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from hypersphere.draws import PROBE_ORDER, permutation
 from hypersphere.evaluate.features import Accuracy, accuracy, encode, frozen
 from hypersphere.evaluate.pictures import Pictures
+from hypersphere.evaluate.stored import of_stored
 from hypersphere.optim import scaled, warmup_cosine
 
 
@@ -77,8 +78,11 @@ class SoftmaxRegression:
         return features @ self.weight[:-1] + self.weight[-1]
 
 
+@of_stored
 def linear_cached(features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, decay: float = 1.0) -> Accuracy:
     """Logistic regression on stored features, to its optimum: Σ cross-entropy + ½ decay ‖W‖², inputs standardized."""
+    if not decay >= 0:
+        raise ValueError(f"decay must be at least 0, not {decay}")
     mean, std = features.mean(dim=0), features.std(dim=0)
     scale = torch.where(std > 0, std, 1)
     features, queries = (features - mean) / scale, (queries - mean) / scale

@@ -1,5 +1,6 @@
 """All probes of one encoder, as one table."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -87,6 +88,9 @@ class KnnMonitor:
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         sets = (self.train, self.test)
         features, queries = (extract(encoder, some.pixels, self.view, precision=self.precision) for some in sets)
-        found = knn(features, self.train.labels, queries, self.test.labels, self.neighbours, self.temperature)
+        seen = {"knn": math.nan}  # of a run that is about to be told that it diverged
+        if features.isfinite().all() and queries.isfinite().all():
+            labels, truth = self.train.labels, self.test.labels
+            seen["knn"] = knn(features, labels, queries, truth, self.neighbours, self.temperature).top1
         with torch.no_grad():
-            return {"knn": found.top1, "uniformity_of_features": float(uniformity(queries))}
+            return {**seen, "uniformity_of_features": float(uniformity(queries))}
