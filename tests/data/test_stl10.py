@@ -139,6 +139,23 @@ def test_probes_look_at_labelled_images_alone(digits):
     assert next(measured) == next(measured)
 
 
+def test_held_out_images_without_a_label_are_not_counted_as_wrong(digits):
+    learnt, held_out, _ = digits
+    half = replace(held_out, labels=held_out.labels.where(torch.arange(len(held_out)) % 2 == 0, -1))
+    config = recipe("byol", "digits", hidden=8, projection=4, device="cpu")
+    method = build_method(config, channels=1)
+    views, probes = Views(RECIPES["digits"], 0), ("knn", "linear", "semi-10")
+    found, wanted = (
+        evaluate_encoder(
+            method.encoder, InMemory(learnt, views), InMemory(some, views), probes, neighbours=20, linear_epochs=1
+        )
+        for some in (half, held_out[torch.arange(0, len(held_out), 2)])
+    )
+    assert found == wanted
+    *_, monitor = monitors_of(config, method, learnt, half, execution_of(config))
+    assert monitor(method.encoder)["knn"] == found["knn"]["top1"] > 50
+
+
 def test_monitors_of_a_run_on_all_images_split_the_labelled_ones(digits):
     learnt, held_out, more = digits
     config = recipe("byol", "digits", hidden=8, projection=4, holdout="test", device="cpu")

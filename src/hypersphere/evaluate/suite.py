@@ -39,7 +39,7 @@ def evaluate_encoder(
     for probe in probes:
         if probe not in EVERY_PROBE:
             raise UserError(f"unknown probe {probe!r}: choose from {', '.join(EVERY_PROBE)}")
-    train = train.labelled
+    train, test = train.labelled, test.labelled
     features, labels = train.features(encoder, precision)
     queries, truth = test.features(encoder, precision)
     sets = (features, labels, queries, truth)
