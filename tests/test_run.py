@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hypersphere as hs
-from hypersphere.build import unused_options
+from hypersphere.build import build_method, unused_options
 from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, load_data
@@ -47,6 +47,13 @@ def test_a_loaded_run_encodes_as_evaluation_does(trained):
     mirrored = images.pixels[:3].numpy()[..., ::-1]  # a view with a negative stride
     torch.testing.assert_close(run.encode(mirrored), run.encode(images.pixels[:3].flip(-1)))
     assert run.encode(torch.zeros(0, 1, 8, 8, dtype=torch.uint8)).shape == (0, 128)
+
+
+@pytest.mark.parametrize(("data", "side"), [("cifar10", 32), ("stl10", 96), ("imagenet", 300)])
+def test_of_no_images_there_are_no_features(data, side, tmp_path):
+    config = recipe("byol", data, encoder="hypersphere/digits", hidden=8, projection=4)
+    run = hs.Run(tmp_path, config, build_method(config, channels=3), 0, 0.0)
+    assert run.encode(torch.zeros(0, 3, side, side, dtype=torch.uint8)).shape == (0, 128)
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,7 @@ def _cubic(x: Tensor) -> Tensor:
 
 def _separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """rows · image · columnsᵀ, for each channel."""
-    batch, channels = images.shape[:2]
-    wide = torch.matmul(images.flatten(1, 2), columns.mT).view(batch, channels, -1, columns.shape[1])
+    wide = torch.matmul(images.flatten(1, 2), columns.mT).unflatten(1, images.shape[1:3])
     return torch.matmul(rows[:, None], wide)
 
 
