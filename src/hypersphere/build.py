@@ -18,7 +18,7 @@ from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, centre
-from hypersphere.evaluate.features import encode, frozen
+from hypersphere.evaluate.features import encode, fitting, frozen
 from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
@@ -232,13 +232,24 @@ def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images
     if config.holdout == "test":
         known, held_out = _watched(config, known, learnt)
     knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
-    fixed = centre(views)(held_out.pixels[:1024]).contiguous(memory_format=how.layout)
     parts = {name: part for name, part in method.named_children() if has_neurons(part)}
-    energies = EnergyMonitor(config.knn_every, fixed, parts, how.precision)
-    sample = torch.arange(len(fixed), device=how.device)
-    one, other, *_ = Views(views, config.seed).training(held_out.pixels, sample, 0)
-    spread = SpreadMonitor(config.knn_every, (one, other), how.precision)
+    energies = EnergyMonitor(config.knn_every, partial(_middles, views, held_out, how), parts, how.precision)
+    spread = SpreadMonitor(config.knn_every, partial(_pairs, Views(views, config.seed), held_out), how.precision)
     return [energies, spread, *[knn] * (len(held_out.classes) > 1 and len(known) > 0 and len(held_out.labelled) > 0)]
+
+
+def _middles(views: Recipe, images: Images, how: Execution) -> Iterator[Tensor]:
+    return (centre(views)(images.pixels[some]).contiguous(memory_format=how.layout) for some in _pieces(views, images))
+
+
+def _pairs(views: Views, images: Images) -> Iterator[tuple[Tensor, ...]]:
+    return (views.training(images.pixels, some, 0)[:2] for some in _pieces(views.recipe, images))
+
+
+def _pieces(views: Recipe, images: Images) -> tuple[Tensor, ...]:
+    """Of the first thousand images: photographs, shown all at once, would fill gigabytes."""
+    first = torch.arange(min(1024, len(images)), device=images.pixels.device)
+    return first.split(fitting(images.pixels, centre(views)))
 
 
 def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Images]:

@@ -15,7 +15,8 @@ FINE, GONE = {"spread": 0.5, "effective_rank": 40.0}, {"spread": 0.01, "effectiv
 def test_the_monitor_measures_two_views(dimensions):
     views = torch.randn(64, 12), torch.randn(64, 12)
     encoder = nn.Sequential(nn.Linear(12, dimensions), nn.ReLU(), nn.BatchNorm1d(dimensions))
-    seen = SpreadMonitor(1, views, torch.float32)(encoder)
+    pieces = list(zip(*(view.split(25) for view in views), strict=True))
+    seen = SpreadMonitor(1, lambda: pieces, torch.float32)(encoder)
     assert encoder[2].num_batches_tracked == 0
     with torch.no_grad():
         one, other = (encoder.eval()(view) for view in views)
@@ -26,7 +27,7 @@ def test_the_monitor_measures_two_views(dimensions):
 
 
 def test_features_that_are_no_numbers_have_no_rank():
-    seen = SpreadMonitor(1, (torch.full((4, 3), math.inf), torch.ones(4, 3)), torch.float32)(nn.Identity())
+    seen = SpreadMonitor(1, lambda: [(torch.full((4, 3), math.inf), torch.ones(4, 3))], torch.float32)(nn.Identity())
     assert math.isnan(seen["effective_rank"])
 
 

@@ -27,7 +27,7 @@ def test_the_monitor_measures_and_leaves_everything_as_it_was():
     encoder[3].eval()
     head, inputs = nn.Linear(6, 5), torch.randn(20, 3, 2, 2)
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
-    found = EnergyMonitor(10, inputs, {"head": head}, torch.float32)(encoder)
+    found = EnergyMonitor(10, lambda: inputs.split(7), {"head": head}, torch.float32)(encoder)
     assert [module.training for module in encoder] == [True, True, True, False]
     assert all(torch.equal(value, encoder.state_dict()[name]) for name, value in before.items())
     with torch.no_grad():
@@ -56,7 +56,8 @@ def test_the_kernels_of_energies_are_compiled_side_by_side(monkeypatch):
         JITFunction, "_do_compile", lambda kernel, *given: (ahead.append(given[-1]), compile_one(kernel, *given))[1]
     )
     encoder, head = nn.Sequential(nn.Flatten(), nn.Linear(27, 48)).cuda(), nn.Linear(24, 40).cuda()
-    monitor = EnergyMonitor(1, torch.randn(64, 3, 3, 3, device="cuda"), {"head": head}, torch.float32)
+    inputs = torch.randn(64, 3, 3, 3, device="cuda")
+    monitor = EnergyMonitor(1, lambda: [inputs], {"head": head}, torch.float32)
     first, again = monitor(encoder), monitor(encoder)
     assert first == again
     assert len(ahead) > 1

@@ -133,6 +133,22 @@ def test_features_are_of_the_frozen_encoder_and_its_modes_are_restored():
     assert [m.training for m in encoder] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("stored", "shown", "most"),
+    [(8, 8, 500), (32, 32, 500), (64, 64, 500), (96, 64, 227), (256, 224, 32), (32, 224, 41), (2000, 64, 1)],
+)
+def test_large_images_are_shown_fewer_at_a_time(stored, shown, most):
+    class Told(nn.Flatten):
+        def forward(self, x):
+            seen.append(len(x))
+            return super().forward(x)[:, :1]
+
+    seen = []
+    pixels = torch.zeros(1, 1, 1, 1, dtype=torch.uint8).expand(501, 1, stored, stored)
+    extract(Told(), pixels, lambda part: part[:, :, :1, :1].float().expand(-1, -1, shown, shown))
+    assert (max(seen), sum(seen)) == (most, 501)
+
+
 def test_the_suite_and_the_monitor_agree():
     train, test = load_data("digits")
     recipe = RECIPES["digits"]

@@ -1,7 +1,7 @@
 """Collapse, seen while it happens: how features vary, and an alarm."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -55,12 +55,14 @@ def _rank(x: Tensor) -> Tensor:
 class SpreadMonitor:
     """During training: of two views of fixed images, alignment, effective rank and spread."""
 
-    def __init__(self, every: int, views: tuple[Tensor, Tensor], precision: torch.dtype) -> None:
-        self.every, self.views, self.precision = every, views, precision
+    def __init__(self, every: int, pairs: Callable[[], Iterable[Sequence[Tensor]]], precision: torch.dtype) -> None:
+        """`pairs`: of views, a piece of the images at a time, made anew each time."""
+        self.every, self.pairs, self.precision = every, pairs, precision
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         with frozen(encoder), seldom():
-            one, other = (encode(encoder, view, self.precision) for view in self.views)
+            pieces = [[encode(encoder, view, self.precision) for view in pair] for pair in self.pairs()]
+            one, other = (torch.cat(side) for side in zip(*pieces, strict=True))
             found = {"alignment": alignment(one, other), "effective_rank": _rank(one), "spread": spread(one)}
         return {name: float(value) for name, value in found.items()}
 

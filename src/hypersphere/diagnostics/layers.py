@@ -1,6 +1,6 @@
 """Hyperspherical energy by layer: of what a network's blocks put out, and of its weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -46,22 +46,35 @@ class EnergyMonitor:
     """During training: the mean pair energy (a2) of the blocks' outputs on a fixed batch, and of the weights of each
     part of a method, whether or not they are regularized; and the uniformity of the features."""
 
-    def __init__(self, every: int, inputs: Tensor, parts: dict[str, nn.Module], precision: torch.dtype) -> None:
-        self.every, self.inputs, self.precision = every, inputs, precision
+    def __init__(
+        self,
+        every: int,
+        pieces: Callable[[], Iterable[Tensor]],
+        parts: dict[str, nn.Module],
+        precision: torch.dtype,
+    ) -> None:
+        """`pieces`: of the batch, made anew each time."""
+        self.every, self.pieces, self.precision = every, pieces, precision
         self.weights = {name: EnergyRegularizer(part, metric="geodesic") for name, part in parts.items()}
-        self.compiled = not runs_on(inputs)
+        self.compiled = False
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
-        device = self.inputs.device
         with frozen(encoder), seldom():
-            with torch.autocast(device.type, dtype=self.precision, enabled=self.precision != torch.float32):
-                outputs = block_outputs(encoder, self.inputs)
-            if not self.compiled:
+            outputs = self._outputs(encoder)
+            if runs_on(outputs["output"]) and not self.compiled:
                 from hypersphere.kernels.rehearsal import rehearse
 
-                rehearse(lambda: self._energies(outputs), device)
+                rehearse(lambda: self._energies(outputs), outputs["output"].device)
                 self.compiled = True
             return self._energies(outputs)
+
+    def _outputs(self, encoder: nn.Module) -> dict[str, Tensor]:
+        found: dict[str, list[Tensor]] = {}
+        for inputs in self.pieces():
+            with torch.autocast(inputs.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
+                for name, x in block_outputs(encoder, inputs).items():
+                    found.setdefault(name, []).append(x)
+        return {name: torch.cat(parts) for name, parts in found.items()}
 
     def _energies(self, outputs: dict[str, Tensor]) -> dict[str, float]:
         energies = mean_energies(list(outputs.values()), 2, "geodesic", half_space=False)

@@ -65,7 +65,7 @@ def extract(
     precision: torch.dtype = torch.float32,
 ) -> Tensor:
     """N × D features, float32, on the device of the images."""
-    batch = batch or at_once(pixels)
+    batch = batch or at_once(pixels, view)
     parts = list(pixels.split(batch))
     rest = len(parts[-1])
     if pixels.is_cuda and len(parts) > 1:
@@ -75,6 +75,12 @@ def extract(
     return torch.cat([*features[:-1], features[-1][-rest:]])
 
 
-def at_once(pixels: Tensor) -> int:
+def at_once(pixels: Tensor, view: View) -> int:
     """How many images an encoder sees at once: a GPU is kept busy, a CPU's cache is not overrun."""
-    return max(1, 2_097_152 // math.prod(pixels.shape[2:])) if pixels.is_cuda else 500
+    most = fitting(pixels, view)
+    return most if pixels.is_cuda else min(500, most)
+
+
+def fitting(pixels: Tensor, view: View) -> int:
+    """As many images as have two million pixels, stored or shown: what an encoder makes of them, memory can hold."""
+    return max(1, 2_097_152 // max(math.prod(some.shape[2:]) for some in (pixels, view(pixels[:1]))))

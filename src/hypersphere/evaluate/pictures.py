@@ -54,7 +54,7 @@ class InMemory:
 
     @property
     def at_once(self) -> int:
-        return at_once(self.images.pixels)
+        return at_once(self.images.pixels, centre(self.views.recipe))
 
     @property
     def labelled(self) -> "InMemory":

@@ -1,0 +1,30 @@
+"""What is measured while a run learns, of images that are not shown to the encoder all at once."""
+
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.build import build_method, monitors_of, view_recipe
+from hypersphere.config import recipe
+from hypersphere.data import Images
+from hypersphere.machine import execution_of
+from hypersphere.sphere import alignment, effective_rank, uniformity
+from hypersphere.views import Views, evaluation_view
+
+
+@pytest.mark.parametrize(("data", "side", "most"), [("stl10", 96, 227), ("cifar10", 32, 240)])
+def test_monitors_see_large_images_in_pieces(data, side, most):
+    config = recipe("byol", data, encoder="hypersphere/digits", hidden=8, projection=4, device="cpu")
+    pixels = torch.randint(0, 256, (240, 3, side, side), dtype=torch.uint8)
+    images = Images(pixels, torch.arange(240) % 2, ("even", "odd"))
+    monitors = monitors_of(config, build_method(config, channels=3), images, images, execution_of(config))
+    encoder, seen = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten()), []
+    encoder[0].register_forward_hook(lambda module, given, found: seen.append(len(found)))
+    energies, spread, knn = (monitor(encoder) for monitor in monitors)
+    assert (max(seen), sum(seen)) == (most, 5 * 240)
+    pair = Views(view_recipe(config), config.seed).training(pixels, torch.arange(240), 0)
+    features, one, other = map(encoder, (evaluation_view(pixels, view_recipe(config)), *pair))
+    assert energies["uniformity_of_features"] == pytest.approx(float(uniformity(features)), rel=1e-4)
+    assert knn["uniformity_of_features"] == pytest.approx(float(uniformity(features)), rel=1e-4)
+    assert spread["alignment"] == pytest.approx(float(alignment(one, other)), rel=1e-4)
+    assert spread["effective_rank"] == pytest.approx(float(effective_rank(one)), rel=1e-4)
