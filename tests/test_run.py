@@ -149,6 +149,18 @@ def test_a_transfer_to_nowhere_is_told(trained, name, message):
         trained.measure(transfer=("cifar10", name))
 
 
+def test_what_was_found_is_kept_even_if_its_title_cannot_be_told(folder, monkeypatch, capsys):
+    """How many updates make the run is known by its data, which may be gone when a transfer has been measured."""
+
+    def gone(*given):
+        raise UserError("the data are gone")
+
+    monkeypatch.setattr("hypersphere.run.load_data", gone)
+    assert main(["evaluate", "--probes", "knn", "--device", "cpu", str(folder)]) == 2
+    assert "the data are gone" in capsys.readouterr().err
+    assert hs.load_run(folder).evaluations["validation"].keys() == {"knn", "sphere"}
+
+
 def test_the_table_is_shown_even_if_it_cannot_be_written(folder, capsys):
     (folder / "evaluation.json").mkdir()
     assert main(["evaluate", "--probes", "knn", "--device", "cpu", str(folder)]) == 2

@@ -1,5 +1,7 @@
 """Each probe against an independent implementation, on the same vectors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -159,3 +161,16 @@ def test_the_suite_and_the_monitor_agree():
     assert monitor(nn.Flatten())["knn"] == found["knn"]["top1"]
     with pytest.raises(UserError, match="'svm'"):
         evaluate_encoder(nn.Flatten(), *shown, ("svm",))
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_one_held_out_image_is_told_before_any_probe(known):
+    train, test = load_data("digits")
+    views, labels = Views(RECIPES["digits"], 0), torch.tensor([3, -1, -1])
+    few = replace(test[torch.arange(3)], labels=labels if known else labels.clamp(max=-1))
+    seen = []
+    encoder = nn.Flatten()
+    encoder.register_forward_hook(lambda module, given, found: seen.append(len(found)))
+    with pytest.raises(UserError, match=f"two or more held-out images with labels .*, not {known}"):
+        evaluate_encoder(encoder, InMemory(train, views), InMemory(few, views))
+    assert seen == [known]

@@ -41,12 +41,14 @@ def evaluate(words: list[str]) -> None:
     if options.root is not None:
         run.config = run.config.replace(root=options.root)
     found = run.measure(options.probes, options.holdout, transfer=options.transfer, progress=True)
-    steps = run.steps
-    unfinished = f", update {run.step} of {steps}" if run.step < steps else ""
-    holdout = options.holdout or run.config.holdout
-    of = f" of {', '.join(options.transfer)}" if options.transfer else ""
-    _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images{of}")
-    run.keep(found, options.holdout)
+    try:
+        run.keep(found, options.holdout)  # before anything that may fail: how long the run is, its data know
+    finally:
+        steps = run.steps
+        unfinished = f", update {run.step} of {steps}" if run.step < steps else ""
+        holdout = options.holdout or run.config.holdout
+        of = f" of {', '.join(options.transfer)}" if options.transfer else ""
+        _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images{of}")
     print(f"written to {run.path / 'evaluation.json'}")
 
 

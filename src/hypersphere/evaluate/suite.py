@@ -40,9 +40,10 @@ def evaluate_encoder(
         if probe not in EVERY_PROBE:
             raise UserError(f"unknown probe {probe!r}: choose from {', '.join(EVERY_PROBE)}")
     train, test = train.labelled, test.labelled
-    features, labels = train.features(encoder, precision)
     queries, truth = test.features(encoder, precision)
-    sets = (features, labels, queries, truth)
+    if len(queries) < 2:  # a pair is the least that has a uniformity
+        raise UserError(f"probes take two or more held-out images with labels that can be read, not {len(queries)}")
+    sets = (*train.features(encoder, precision), queries, truth)
     found: Evaluation = {}
     if "few-shot" in probes:
         for shots in (1, 5):
