@@ -1,12 +1,14 @@
 """What is measured while a run learns, of images that are not shown to the encoder all at once."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from hypersphere.build import build_method, monitors_of, view_recipe
 from hypersphere.config import recipe
-from hypersphere.data import Images
+from hypersphere.data import Images, load_data
 from hypersphere.machine import execution_of
 from hypersphere.sphere import alignment, effective_rank, uniformity
 from hypersphere.views import Views, evaluation_view
@@ -28,3 +30,13 @@ def test_monitors_see_large_images_in_pieces(data, side, most):
     assert knn["uniformity_of_features"] == pytest.approx(float(uniformity(features)), rel=1e-4)
     assert spread["alignment"] == pytest.approx(float(alignment(one, other)), rel=1e-4)
     assert spread["effective_rank"] == pytest.approx(float(effective_rank(one)), rel=1e-4)
+
+
+def test_one_image_is_too_few_to_watch():
+    config = recipe("byol", "digits", hidden=8, projection=4, device="cpu")
+    method, (learnt, held_out) = build_method(config, channels=1), load_data("digits")
+    for count, monitors in ((1, 0), (2, 3)):
+        few = held_out[torch.arange(count)]
+        found = monitors_of(config, method, learnt, few, execution_of(config))
+        assert len(found) == monitors
+        assert all(math.isfinite(value) for monitor in found for value in monitor(method.encoder).values())

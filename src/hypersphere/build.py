@@ -231,6 +231,8 @@ def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images
     views, known = view_recipe(config), learnt.labelled
     if config.holdout == "test":
         known, held_out = _watched(config, known, learnt)
+    if len(held_out) < 2:  # one image has no pair, and nothing to vary with
+        return []
     knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
     parts = {name: part for name, part in method.named_children() if has_neurons(part)}
     energies = EnergyMonitor(config.knn_every, partial(_middles, views, held_out, how), parts, how.precision)
