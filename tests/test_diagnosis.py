@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections import OrderedDict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,3 +164,99 @@ def test_attention_is_diagnosed():
     found = hs.diagnose(Attending(), images=64)
     (layer,) = (layer for layer in found.weights if layer.name.endswith("self_attn"))
     assert layer.times == pytest.approx(1, abs=0.5)
+
+
+class Shown(nn.Module):
+    """Keeps the shapes of what it is shown, and says of itself what it is told to."""
+
+    def __init__(self, channels=3, stride=1, only=None, **said):
+        super().__init__()
+        self.stem, self.only, self.seen = nn.Conv2d(channels, 6, kernel_size=3, stride=stride), only, set()
+        vars(self).update(said)
+
+    def forward(self, images):
+        assert self.only in (None, images.shape[2]), "Input height does not match"
+        self.seen.add(tuple(images.shape[1:]))
+        return self.stem(images).mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("network", "side"),
+    [
+        (Shown(input_size=16), 16),
+        (Shown(pretrained_cfg={"input_size": (3, 24, 24)}), 24),  # of timm
+        (Shown(default_cfg={"input_size": (3, 24, 24)}), 24),
+        (Shown(pretrained_cfg={"input_size": (3, 24, 24)}, patch_embed=SimpleNamespace(img_size=(12, 12))), 12),
+        (Shown(image_size=18), 18),  # a ViT of torchvision
+        (Shown(config=SimpleNamespace(image_size=[20, 20])), 20),  # of Hugging Face
+        (Shown(), 32),
+        (Shown(stride=2), 224),
+        (Shown(channels=1, stride=2), 32),
+        (Shown(stride=2, only=32), 32),
+        (Shown(only=8), 8),
+    ],
+)
+def test_images_have_the_size_of_the_networks_input(network, side):
+    hs.diagnose(network, images=4)
+    assert network.seen == {(network.stem.in_channels, side, side)}
+
+
+def test_the_size_can_be_said_and_is_else_that_of_the_chosen_data():
+    for options, side in (({"size": 10}, 10), ({"size": 10, "data": "digits"}, 10), ({"data": "digits"}, 8)):
+        network = Shown()
+        hs.diagnose(network, images=4, **options)
+        assert network.seen == {(3, side, side)}
+    with pytest.raises(UserError, match="`size` must be at least 1, not 0"):
+        hs.diagnose(network, size=0)
+    told = r"^Shown does not take 3 × 10 × 10 images \(Input height does not match\): say the `size` it takes$"
+    with pytest.raises(UserError, match=told):
+        hs.diagnose(Shown(only=9), size=10)
+
+
+class Giving(nn.Module):
+    """Blocks of tuples and an output of another kind, as Hugging Face's models have them."""
+
+    def __init__(self, give):
+        super().__init__()
+        self.layers, self.give = nn.ModuleList([Tokens(3), Tokens(5)]), give
+
+    def forward(self, images):
+        tokens = images.flatten(2).transpose(1, 2)
+        for layer in self.layers:
+            (tokens,) = layer(tokens)
+        return self.give(tokens)
+
+
+class Tokens(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        torch.manual_seed(width)
+        self.inner = nn.Sequential(nn.Linear(width, 5), nn.GELU())
+
+    def forward(self, x):
+        return (self.inner(x),)
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda tokens: tokens,
+        lambda tokens: (tokens, "attention"),
+        lambda tokens: SimpleNamespace(last_hidden_state=tokens, pooler_output=None),
+        lambda tokens: OrderedDict(last_hidden_state=0 * tokens, pooler_output=tokens.mean(1)),
+        lambda tokens: {"logits": tokens.mean(1)},
+    ],
+)
+def test_features_are_found_in_what_a_network_gives(give):
+    found = hs.diagnose(Giving(give), images=4, size=4)
+    assert found.findings == hs.diagnose(Giving(lambda tokens: tokens.mean(1)), images=4, size=4).findings
+    assert [block.name for block in found.blocks] == ["layers.0", "layers.1", "output"]
+    assert found.blocks[1].energy == pytest.approx(found.blocks[2].energy)
+
+
+def test_a_network_without_features_and_one_in_half_precision():
+    with pytest.raises(UserError, match=r"does not take .* \(it puts out str, no features\)"):
+        hs.diagnose(Giving(str), size=4)
+    network = Shown(input_size=8)
+    wanted = hs.diagnose(network, images=16).findings[1].measured.value
+    assert hs.diagnose(network.bfloat16(), images=16).findings[1].measured.value == pytest.approx(wanted, rel=0.05)

@@ -71,7 +71,11 @@ def diagnose(
     of the `encoder` named, a network, or a model of torchvision or timm by name.
 
     An encoder is shown `images` held-out images of `data`: by default 2,000 of the run's, or else 256 of the digits
-    that come with scikit-learn, enlarged to the model's input. `pretrained` takes a library's weights along.
+    that come with scikit-learn. They are made `size` pixels a side: by default the run's, or what the network says of
+    itself (`input_size`, timm's `pretrained_cfg`, `image_size`, Hugging Face's `config.image_size`), or else what the
+    chosen data have; digits are enlarged to 224 where the first convolution skips pixels in colour, and to 32 where
+    not. Of what is no tensor, `pooler_output`, the mean of `last_hidden_state` or the first part is looked at.
+    `pretrained` takes a library's weights along.
     """
     if isinstance(target, Tensor | np.ndarray):
         _check_unsaid(wishes, "embeddings")
@@ -86,7 +90,7 @@ def diagnose(
 
 def _check_unsaid(wishes: dict[str, Any], of: str) -> None:
     """Embeddings are looked at as they are."""
-    for name in ("data", "encoder", "pretrained", "images"):
+    for name in ("data", "encoder", "pretrained", "images", "size"):
         if wishes.get(name):
             raise UserError(f"`{name}` is about an encoder: {of} needs none")
 
@@ -106,7 +110,7 @@ def _of_encoder(shown: Subject, progress: bool) -> Diagnosis:
         for middle, one, other in shown.views():
             for name, x in block_outputs(shown.encoder, middle).items():
                 outputs.setdefault(name, []).append(x.cpu())
-            pairs.append((shown.encoder(one).float().cpu(), shown.encoder(other).float().cpu()))
+            pairs.append((shown.features(one).cpu(), shown.features(other).cpu()))
             bar.update(sum(len(side) for side, _ in pairs))
         blocks = {name: torch.cat(parts) for name, parts in outputs.items()}
         weights = [layer for name, part in shown.parts.items() for layer in _weights(name, part)]

@@ -87,6 +87,8 @@ class DiagnoseOptions:
     data: str | None = None
     # How many (None: 2000 of a run's data, 256 for a model).
     images: int | None = None
+    # Pixels a side that the encoder is shown (None: what it takes, as far as that is known).
+    size: int | None = None
     # The encoder that a checkpoint is of, such as torchvision/resnet50 or timm/vit_small_patch16_224.
     encoder: str | None = None
     # Take the weights along that the library has for a model, fetching them if need be.
@@ -110,8 +112,6 @@ def diagnose(words: list[str]) -> None:
     options = parse(DiagnoseOptions, words, "hypersphere diagnose X", about, DiagnoseOptions())
     if target is None:
         raise UserError("say what to diagnose: hypersphere diagnose X")
-    if options.images is not None and options.images < 2:
-        raise UserError(f"`images` must be at least 2, not {options.images}")
     from hypersphere.diagnosis import diagnose as look
     from hypersphere.files import check_file, write_json
     from hypersphere.report.diagnosis import print_diagnosis

@@ -1,13 +1,14 @@
 """Hyperspherical energy by layer: of what a network's blocks put out, and of its weights."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hypersphere.evaluate.features import frozen, seldom
 from hypersphere.kernels import runs_on
-from hypersphere.nn.blocks import blocks_of
+from hypersphere.nn.blocks import blocks_of, features_in, pooled
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.sphere import uniformity
 from hypersphere.sphere.measures import mean_energies
@@ -17,29 +18,21 @@ def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     """N × C of each block, averaged over the image, and of the encoder's output."""
     found: dict[str, Tensor] = {}
 
-    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-        def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Any], None]:
+        def hook(module: nn.Module, given: tuple[Tensor, ...], output: Any) -> None:
+            output = output[0] if isinstance(output, tuple) else output
             if isinstance(output, Tensor) and output.ndim >= 2:
-                found[name] = _pooled(output.detach().float())
+                found[name] = pooled(output.detach().float())
 
         return hook
 
     hooks = [block.register_forward_hook(keep(name)) for name, block in blocks_of(encoder).items()]
     try:
-        found["output"] = encoder(inputs).detach().float()
+        found["output"] = features_in(encoder(inputs))
     finally:
         for hook in hooks:
             hook.remove()
     return found
-
-
-def _pooled(x: Tensor) -> Tensor:
-    """N × C of N × C × H × W, or of N × tokens × C, or of N × H × W × C."""
-    if x.ndim == 3:
-        return x.mean(1)
-    if x.ndim == 4 and x.shape[1] == x.shape[2] != x.shape[3]:
-        return x.mean((1, 2))
-    return x.flatten(2).mean(2) if x.ndim > 2 else x
 
 
 class EnergyMonitor:

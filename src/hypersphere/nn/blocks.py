@@ -1,6 +1,9 @@
-"""The larger parts of an encoder, and how wide they are."""
+"""The larger parts of an encoder, how wide they are, and features in what networks put out."""
 
-from torch import nn
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 
@@ -23,3 +26,26 @@ def width_of(block: nn.Module) -> int:
     """Channels that a block puts out: as many as its last layer."""
     last = [layer for layer in block.modules() if isinstance(layer, nn.Linear | _ConvNd)][-1]
     return last.out_features if isinstance(last, nn.Linear) else last.out_channels
+
+
+def features_in(output: Any) -> Tensor:
+    """N × D of what a network puts out: a tensor; fields as those of Hugging Face; or several, of which the first."""
+    if isinstance(output, Tensor):
+        return pooled(output.detach().float())
+    for name in ("pooler_output", "last_hidden_state"):
+        found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+        if found is not None:
+            return features_in(found)
+    parts = list(output.values()) if isinstance(output, Mapping) else output
+    if not isinstance(parts, list | tuple) or not parts:
+        raise TypeError(f"it puts out {type(output).__name__}, no features")
+    return features_in(parts[0])
+
+
+def pooled(x: Tensor) -> Tensor:
+    """N × C of N × C × H × W, or of N × tokens × C, or of N × H × W × C."""
+    if x.ndim == 3:
+        return x.mean(1)
+    if x.ndim == 4 and x.shape[1] == x.shape[2] != x.shape[3]:
+        return x.mean((1, 2))
+    return x.flatten(2).mean(2) if x.ndim > 2 else x

@@ -89,10 +89,10 @@ def _resnet(name: str) -> Callable[[int, Stem, Norm], nn.Module]:
 class ConvNet(nn.Module):
     """`features` of the image, made a vector by `head`; then, where outputs are chosen, the linear layer `fc`."""
 
-    def __init__(self, features: list[nn.Module], head: list[nn.Module], num_features: int) -> None:
+    def __init__(self, features: list[nn.Module], head: list[nn.Module], num_features: int, input_size: int) -> None:
         super().__init__()
         self.features, self.head, self.fc = nn.Sequential(*features), nn.Sequential(*head), nn.Identity()
-        self.num_features = num_features
+        self.num_features, self.input_size = num_features, input_size
 
     def forward(self, images: Tensor) -> Tensor:
         return self.fc(self.head(self.features(images)))
@@ -112,7 +112,7 @@ def _alexnet(channels: int, stem: Stem, norm: Norm) -> nn.Module:
     head: list[nn.Module] = [nn.Flatten()]
     for inputs in (192 * 4 * 4, 4096):
         head += [nn.Linear(inputs, 4096), NormAct(norm_layer(norm, 4096, spatial=False))]
-    return ConvNet(features, head, 4096)
+    return ConvNet(features, head, 4096, 32)
 
 
 def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
@@ -123,7 +123,7 @@ def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
     for inputs, outputs in ((32, 64), (64, 128)):
         shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, kernel_size=1, bias=False), norm2d(norm)(outputs))
         features += [nn.MaxPool2d(2), BasicBlock(inputs, outputs, downsample=shortcut, norm_layer=norm2d(norm))]
-    return ConvNet(features, [nn.AdaptiveAvgPool2d(1), nn.Flatten()], 128)
+    return ConvNet(features, [nn.AdaptiveAvgPool2d(1), nn.Flatten()], 128, 8)
 
 
 ENCODERS: dict[str, Callable[[int, Stem, Norm], nn.Module]] = {
