@@ -260,3 +260,17 @@ def test_a_network_without_features_and_one_in_half_precision():
     network = Shown(input_size=8)
     wanted = hs.diagnose(network, images=16).findings[1].measured.value
     assert hs.diagnose(network.bfloat16(), images=16).findings[1].measured.value == pytest.approx(wanted, rel=0.05)
+
+
+def test_frozen_layers_are_diagnosed_and_tied_ones_once():
+    network = nn.Sequential(nn.Conv2d(3, 9, 3, groups=3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(9, 9))
+    network.append(nn.Linear(9, 9))
+    network[4].weight = network[3].weight
+    wanted = hs.EnergyRegularizer(network, metric="geodesic").per_layer()
+    network[0].requires_grad_(False)
+    for _ in range(2):
+        found = hs.diagnose(network, images=4, size=8).weights
+        assert [layer.name for layer in found] == ["encoder.0", "encoder.3"]
+        assert [layer.energy for layer in found] == pytest.approx([wanted["0"].item(), wanted["3"].item()])
+        network.requires_grad_(False)
+    assert hs.diagnose(nn.AdaptiveAvgPool2d(2), images=4).weights == []

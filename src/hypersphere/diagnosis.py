@@ -23,9 +23,10 @@ from hypersphere.diagnostics import (
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen
 from hypersphere.progress import progress_bar
-from hypersphere.regularize import EnergyRegularizer, weights_per_neuron
+from hypersphere.regularize import groups_of, layers_of
 from hypersphere.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
+from hypersphere.sphere.measures import mean_energies
 from hypersphere.subject import Subject, Wishes, subject_of
 
 EMBEDDINGS = (".npy", ".npz", ".parquet")
@@ -129,11 +130,7 @@ def _block(name: str, x: Tensor) -> Layer:
 
 
 def _weights(name: str, part: nn.Module) -> Iterator[Layer]:
-    try:
-        energies = EnergyRegularizer(part, metric="geodesic")
-    except ValueError:  # it has no layer of two neurons or more
-        return
-    modules = dict(part.named_modules())
-    for layer, energy in energies.per_layer().items():
-        where = f"{name}.{layer}" if layer else name
-        yield Layer(where, float(energy), even_energy(weights_per_neuron(modules[layer])))
+    for where, layer in layers_of(part):
+        groups = [group.flatten(1) for group in groups_of(layer)]
+        energy = mean_energies(groups, 2, "geodesic", half_space=False).mean()
+        yield Layer(f"{name}.{where}" if where else name, float(energy), even_energy(groups[0].shape[1]))

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 
 import hypersphere as hs
 from hypersphere.draws import PROJECTIONS, normals
-from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, neurons
+from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, groups_of
 from tests.regularize.networks import network
 
 
@@ -127,7 +127,7 @@ def test_wrong_types_are_named(options, message):
 )
 def test_neurons_are_what_makes_one_output(layer, groups, count, size):
     """Zeroing a neuron silences just its own output channel."""
-    rows = neurons(layer)
+    rows = torch.stack([group.flatten(1) for group in groups_of(layer)])
     assert rows.shape == (groups, count, size)
     keep = torch.ones(groups, count, 1)
     keep[-1, 1] = 0

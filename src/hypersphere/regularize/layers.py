@@ -4,7 +4,7 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from math import isfinite
+from math import isfinite, prod
 from numbers import Real
 from typing import Any
 
@@ -60,7 +60,7 @@ class WeightRegularizer(nn.Module, ABC):
         return self.weight * self._of_layers().sum()
 
     def _of_layers(self) -> Tensor:
-        groups = [_groups(layer) for _, layer in self._layers]
+        groups = [groups_of(layer) for _, layer in self._layers]
         return means(self._measure([w for group in groups for w in group]), [len(group) for group in groups])
 
 
@@ -101,28 +101,14 @@ class KeptNormals:
         return self._kept[d]
 
 
-def neurons(layer: nn.Module) -> Tensor:
-    """Groups × neurons × weights of a Linear or Conv layer."""
-    weight = _whole(layer.weight)  # type: ignore[arg-type]
-    if not isinstance(layer, _ConvNd):
-        return weight[None]
-    if isinstance(layer, _ConvTransposeNd):  # stored as in × out/groups × kernel
-        return weight.unflatten(0, (layer.groups, -1)).transpose(1, 2).flatten(2)
-    return weight.unflatten(0, (layer.groups, -1)).flatten(2)
-
-
-def weights_per_neuron(layer: nn.Module) -> int:
-    return _groups(layer)[0].flatten(1).shape[1]
-
-
-def _groups(layer: nn.Module) -> tuple[Tensor, ...]:
+def groups_of(layer: nn.Module) -> tuple[Tensor, ...]:
     """The neurons of each group, where possible as they lie in memory: pairs do not mind the order of weights."""
-    if isinstance(layer, _ConvTransposeNd):
-        return neurons(layer).unbind()
     weights = tuple(_whole(getattr(layer, name)) for name in _names(layer))
     if isinstance(layer, nn.MultiheadAttention):
         return weights if len(weights) == 3 else weights[0].chunk(3)
     groups = layer.groups if isinstance(layer, _ConvNd) else 1
+    if isinstance(layer, _ConvTransposeNd):  # stored as in × out/groups × kernel
+        return weights[0].unflatten(0, (groups, -1)).transpose(1, 2).unbind()
     return weights if groups == 1 else weights[0].unflatten(0, (groups, -1)).unbind()
 
 
@@ -141,15 +127,30 @@ def _names(layer: nn.Module) -> tuple[str, ...]:
 
 def has_neurons(model: nn.Module) -> bool:
     """Whether there is a layer to regularize."""
-    layers = (module for module in model.modules() if isinstance(module, _KINDS))
-    return any(_counts(module) and _trainable(module) for module in layers)
+    return any(_trainable(module) for _, module in _layers(model))
+
+
+def layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """All layers of two neurons or more, frozen or not, by name; tied ones once."""
+    return _once(_layers(model))
+
+
+def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    layers = ((name, module) for name, module in model.named_modules() if isinstance(module, _KINDS))
+    return [(name, module) for name, module in layers if _counts(module)]
+
+
+def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Of tied layers the first."""
+    first: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
+    for name, module in layers:
+        first.setdefault(tuple(map(id, _stored(module))), (name, module))
+    return list(first.values())
 
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     """The trainable layers that match, tied ones once; every part of `where` has to match one."""
-    layers = [
-        (name, module) for name, module in model.named_modules() if isinstance(module, _KINDS) and _counts(module)
-    ]
+    layers = _layers(model)
     wanted: set[nn.Module] = set()
     for told, choice in _choices(where):
         matching = [(name, module) for name, module in layers if choice(name, module)]
@@ -163,24 +164,23 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
                 f"the model has no Linear, Conv or MultiheadAttention layer with two neurons or more in {told}{there}"
             )
         wanted |= trainable
-    chosen: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
-    for name, module in layers:
-        if module in wanted:
-            chosen.setdefault(tuple(map(id, _stored(module))), (name, module))
-    return list(chosen.values())
+    return _once((name, module) for name, module in layers if module in wanted)
 
 
 def _counts(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> bool:
-    """Two neurons or more, each a direction of its own."""
+    """Two neurons or more in a group, each of two weights or more: directions that can be told apart."""
     if any(isinstance(weight, UninitializedParameter) for weight in _stored(layer)):
         raise ValueError("the model has lazy layers, whose weights are not made yet: run a batch through it first")
-    return _neurons_per_group(layer) > 1 and weights_per_neuron(layer) > 1
-
-
-def _neurons_per_group(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> int:
     if isinstance(layer, _ConvNd):
-        return layer.out_channels // layer.groups
-    return layer.embed_dim if isinstance(layer, nn.MultiheadAttention) else layer.out_features
+        neurons, weights = (
+            layer.out_channels // layer.groups,
+            layer.in_channels // layer.groups * prod(layer.kernel_size),
+        )
+    elif isinstance(layer, nn.MultiheadAttention):
+        neurons = weights = layer.embed_dim
+    else:
+        neurons, weights = layer.out_features, layer.in_features
+    return neurons > 1 and weights > 1
 
 
 def _stored(module: nn.Module) -> list[Tensor]:
