@@ -274,3 +274,57 @@ def test_frozen_layers_are_diagnosed_and_tied_ones_once():
         assert [layer.energy for layer in found] == pytest.approx([wanted["0"].item(), wanted["3"].item()])
         network.requires_grad_(False)
     assert hs.diagnose(nn.AdaptiveAvgPool2d(2), images=4).weights == []
+
+
+def test_images_of_ones_own():
+    pixels = torch.randint(0, 256, (5, 3, 20, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    network = Shown()
+    found = hs.diagnose(network, data=pixels)
+    assert found.of == "Shown: 5 images given; features of 6 dimensions"
+    assert network.seen == {(3, 20, 20)}
+    for same in (pixels.numpy(), pixels.double() / 255, pixels.half() / 255):
+        assert hs.diagnose(network, data=same).findings == found.findings
+    assert hs.diagnose(network, data=pixels, images=3).findings == hs.diagnose(network, data=pixels[::2]).findings
+    assert hs.diagnose(network, data=pixels, size=16).findings != found.findings
+    grey = Shown(channels=1)
+    hs.diagnose(grey, data=pixels)
+    assert grey.seen == {(1, 20, 20)}
+
+
+def test_images_of_ones_own_have_the_colours_that_the_encoder_knows(run):
+    blank = torch.full((2, 1, 12, 12), 51, dtype=torch.uint8)
+    for target, network, mean, std in (
+        (colours := Shown(), colours, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        (run, run.encoder, (0.3053,), (0.3760,)),
+    ):
+        seen = []
+        hook = network.register_forward_pre_hook(lambda module, given, seen=seen: seen.append(given[0]))
+        hs.diagnose(target, data=blank)
+        hook.remove()
+        for channel, m, s in zip(seen[0].unbind(1), mean, std, strict=True):
+            torch.testing.assert_close(channel, torch.full_like(channel, (0.2 - m) / s))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (torch.zeros(4, 3, 8), r"N × C × H × W with C 1 or 3, not torch.float32 of shape \(4, 3, 8\)"),
+        (torch.zeros(4, 2, 8, 8), "with C 1 or 3"),
+        (torch.zeros(1, 3, 8, 8), "two images or more"),
+        (torch.zeros(4, 3, 8, 8, dtype=torch.long), "bytes .uint8., or floats from 0 to 1"),
+        (torch.full((4, 3, 8, 8), 1.5), "not normalized yet"),
+        (torch.full((4, 3, 8, 8), math.nan), "not normalized yet"),
+        (5, "must be a name"),
+    ],
+)
+def test_images_that_cannot_be_shown(data, told):
+    with pytest.raises(UserError, match=told):
+        hs.diagnose(Shown(), data=data)
+
+
+def test_keywords_that_are_not_known_are_named():
+    for target in (Shown(), torch.randn(8, 4)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'imgaes'"):
+            hs.diagnose(target, imgaes=4)
+    with pytest.raises(UserError, match="`data` is about an encoder"):
+        hs.diagnose(torch.randn(8, 4), data=torch.zeros(4, 3, 8, 8))

@@ -27,7 +27,7 @@ from hypersphere.regularize import groups_of, layers_of
 from hypersphere.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
 from hypersphere.sphere.measures import mean_energies
-from hypersphere.subject import Subject, Wishes, subject_of
+from hypersphere.subject import Subject, Wishes, as_bytes, subject_of
 
 EMBEDDINGS = (".npy", ".npz", ".parquet")
 
@@ -66,18 +66,32 @@ class Diagnosis:
 
 
 def diagnose(
-    target: str | Path | Run | nn.Module | Tensor | np.ndarray, *, progress: bool = False, **wishes: Any
+    target: str | Path | Run | nn.Module | Tensor | np.ndarray,
+    *,
+    data: str | Tensor | np.ndarray | None = None,
+    images: int | None = None,
+    size: int | None = None,
+    encoder: str | None = None,
+    pretrained: bool = False,
+    root: str | Path | None = None,
+    device: str = "auto",
+    progress: bool = False,
 ) -> Diagnosis:
     """Look at embeddings N × D (an array, a tensor, a .npy, .npz or .parquet file), a run or its folder, a checkpoint
     of the `encoder` named, a network, or a model of torchvision or timm by name.
 
     An encoder is shown `images` held-out images of `data`: by default 2,000 of the run's, or else 256 of the digits
-    that come with scikit-learn. They are made `size` pixels a side: by default the run's, or what the network says of
-    itself (`input_size`, timm's `pretrained_cfg`, `image_size`, Hugging Face's `config.image_size`), or else what the
-    chosen data have; digits are enlarged to 224 where the first convolution skips pixels in colour, and to 32 where
-    not. Of what is no tensor, `pooler_output`, the mean of `last_hidden_state` or the first part is looked at.
-    `pretrained` takes a library's weights along.
+    that come with scikit-learn. `data` may be images too, N × C × H × W, of bytes or of floats from 0 to 1.
+
+    They are made `size` pixels a side: by default the run's, or what the network says of itself (`input_size`, timm's
+    `pretrained_cfg`, `image_size`, Hugging Face's `config.image_size`), or else what the data have; digits are enlarged
+    to 224 where the first convolution skips pixels in colour, and to 32 where not. Of what is no tensor,
+    `pooler_output`, the mean of `last_hidden_state` or the first part is looked at.
+
+    `pretrained` takes a library's weights along, `root` is the folder of data files.
     """
+    shown = as_bytes(torch.as_tensor(data)) if isinstance(data, Tensor | np.ndarray) else data
+    wishes = Wishes(shown, encoder, pretrained, images, size, None if root is None else Path(root), device)
     if isinstance(target, Tensor | np.ndarray):
         _check_unsaid(wishes, "embeddings")
         return _of_points(of_array(target.detach().cpu().float().numpy() if isinstance(target, Tensor) else target))
@@ -86,13 +100,13 @@ def diagnose(
             raise UserError(f"there is no file {target}")
         _check_unsaid(wishes, str(target))
         return _of_points(read_embeddings(Path(target)))
-    return _of_encoder(subject_of(target, Wishes(**wishes)), progress)
+    return _of_encoder(subject_of(target, wishes), progress)
 
 
-def _check_unsaid(wishes: dict[str, Any], of: str) -> None:
+def _check_unsaid(wishes: Wishes, of: str) -> None:
     """Embeddings are looked at as they are."""
     for name in ("data", "encoder", "pretrained", "images", "size"):
-        if wishes.get(name):
+        if getattr(wishes, name) is not getattr(Wishes, name):
             raise UserError(f"`{name}` is about an encoder: {of} needs none")
 
 

@@ -1,7 +1,7 @@
 """An encoder and the images it is shown, from whatever names one: a run, a checkpoint, a model of a library."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from hypersphere.build import view_recipe
 from hypersphere.config import Config, recipe
+from hypersphere.data import Images
 from hypersphere.errors import UserError, similar
-from hypersphere.evaluate import centre
+from hypersphere.evaluate import centre, in_channels
 from hypersphere.evaluate.features import frozen
 from hypersphere.loading import CARD, WEIGHTS, load, read_card
 from hypersphere.machine import pick_device
@@ -23,7 +24,7 @@ from hypersphere.nn.weights import load_weights
 from hypersphere.nn.zoo import build_model, model_name
 from hypersphere.run import Run, load_run
 from hypersphere.sets import images_of
-from hypersphere.views import Recipe, Views
+from hypersphere.views import Recipe, Views, folder_recipe
 from hypersphere.written import is_reference
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
@@ -34,7 +35,7 @@ AT_ONCE = 64
 class Wishes:
     """What may be said beside the name; None: as fits."""
 
-    data: str | None = None
+    data: str | Tensor | None = None  # its name, or images as bytes
     encoder: str | None = None  # of a checkpoint
     pretrained: bool = False
     images: int | None = None
@@ -46,6 +47,12 @@ class Wishes:
         for name, least in (("images", 2), ("size", 1)):
             if getattr(self, name) is not None and getattr(self, name) < least:
                 raise UserError(f"`{name}` must be at least {least}, not {getattr(self, name)}")
+
+
+class Pictures(NamedTuple):
+    pixels: Tensor
+    recipe: Recipe
+    told: str  # what they are, in words
 
 
 class Subject(NamedTuple):
@@ -85,9 +92,9 @@ def subject_of(target: str | Path | Run | nn.Module, wishes: Wishes) -> Subject:
     encoder, title = (target, type(target).__name__) if isinstance(target, nn.Module) else _named(str(target), wishes)
     if not isinstance(target, nn.Module):
         encoder.to(pick_device(wishes.device))
-    config = recipe("byol", wishes.data or "digits", root=wishes.root)
-    sides = _sides(encoder, wishes)
-    return _shown(title, encoder, {"encoder": encoder}, config, _channels(encoder), sides, wishes.images or 256)
+    config, channels = recipe("byol", "digits", root=wishes.root), _channels(encoder)
+    pictures = _pictures(config, wishes, wishes.images or 256, _like_photographs(wishes.data, channels))
+    return _shown(title, encoder, {"encoder": encoder}, pictures, channels, _sides(encoder, wishes))
 
 
 def _of_run(run: Run, wishes: Wishes) -> Subject:
@@ -95,11 +102,8 @@ def _of_run(run: Run, wishes: Wishes) -> Subject:
     own = view_recipe(config)
     parts = {name: part for name, part in run.method.named_children() if _learns(part)}
     title = f"{run.config.title}, update {run.step} of {run.path}"
-    path: Path | None = run.path
-    if wishes.data not in (None, config.data):
-        config, path = recipe("byol", wishes.data or "", root=wishes.root or run.config.root), None
-    sides = (wishes.size or own.size,)
-    return _shown(title, run.encoder, parts, config, len(own.mean), sides, wishes.images or 2000, path)
+    pictures = _pictures(config, wishes, wishes.images or 2000, own, run.path)
+    return _shown(title, run.encoder, parts, pictures, len(own.mean), (wishes.size or own.size,))
 
 
 def _folder_with(known: str, path: Path, *names: str) -> Path | None:
@@ -115,32 +119,64 @@ def _exported(path: Path, wishes: Wishes) -> Path | None:
 
 def _of_exported(folder: Path, wishes: Wishes) -> Subject:
     loaded = load(folder, wishes.device)
-    learnt = Config.from_json(read_card(folder / CARD)["run"]["config"])
-    config = recipe("byol", wishes.data, root=wishes.root) if wishes.data else learnt.replace(root=wishes.root)
-    channels, sides = len(loaded.preprocess.mean), (wishes.size or loaded.preprocess.size,)
-    parts = {"encoder": loaded.encoder}
-    return _shown(f"{folder}", loaded.encoder, parts, config, channels, sides, wishes.images or 2000)
+    config = Config.from_json(read_card(folder / CARD)["run"]["config"]).replace(root=wishes.root)
+    own = view_recipe(config)
+    pictures = _pictures(config, wishes, wishes.images or 2000, own)
+    parts, sides = {"encoder": loaded.encoder}, (wishes.size or own.size,)
+    return _shown(f"{folder}", loaded.encoder, parts, pictures, len(own.mean), sides)
+
+
+def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | None = None) -> Pictures:
+    """Those wished for; else the config's, as the run held them out."""
+    if isinstance(wishes.data, Tensor):
+        return _given(wishes.data, n, like)
+    if wishes.data not in (None, config.data):
+        config, run = recipe("byol", wishes.data or "", root=config.root), None
+    pixels = images_of(config, config.holdout, (2, n), run=run)[1].pixels[:n]
+    return Pictures(pixels, view_recipe(config), f"held-out images of {config.data}")
+
+
+def _like_photographs(data: str | Tensor | None, channels: int) -> Recipe:
+    """For images of the user's, of their size."""
+    usual = folder_recipe(min(data.shape[2:]) if isinstance(data, Tensor) else 224)
+    return usual if channels != 1 else replace(usual, mean=(0.449,), std=(0.226,))
+
+
+def _given(images: Tensor, n: int, like: Recipe) -> Pictures:
+    """Evenly from all images, in the channels of a recipe; they may be of any size, as those of a folder."""
+    chosen = images[torch.linspace(0, len(images) - 1, min(n, len(images))).long()]
+    pixels = in_channels(Images(chosen, torch.empty(0), ()), len(like.mean)).pixels
+    of_any_size = folder_recipe(like.size)
+    return Pictures(pixels, replace(like, resize=of_any_size.resize, crop=of_any_size.crop), "images given")
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    """Images of the user's, N × C × H × W, of bytes or of floats between 0 and 1."""
+    shape = f"{images.dtype} of shape {tuple(images.shape)}"
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or len(images) < 2:
+        raise UserError(f"`data` must be a name, or two images or more, N × C × H × W with C 1 or 3, not {shape}")
+    if images.dtype == torch.uint8:
+        return images
+    if not images.is_floating_point() or not (images.min() >= 0 and images.max() <= 1):
+        raise UserError(f"`data` must be bytes (uint8), or floats from 0 to 1 that are not normalized yet, not {shape}")
+    return (255 * images.float()).round().byte()
 
 
 def _shown(
     title: str,
     encoder: nn.Module,
     parts: dict[str, nn.Module],
-    config: Config,
+    pictures: Pictures,
     channels: int,
-    sides: Sequence[int],
-    n: int,
-    run: Path | None = None,
+    sides: Sequence[int] = (),
 ) -> Subject:
-    """With some held-out images of the config's data, as the run held them out; of the first of the sides that the
-    encoder takes, or, where there are none to choose from, as the data have them."""
-    pixels = images_of(config, config.holdout, (2, n), run=run)[1].pixels[:n].to(_weight(encoder).device)
+    """The pictures are of the first of the sides that the encoder takes; where there are none to choose from, as their
+    recipe has them."""
+    pixels, views = pictures.pixels.to(_weight(encoder).device), pictures.recipe
     if pixels.shape[1] not in (1, channels):
-        raise UserError(f"{title} takes images of {channels} channel, those of {config.data} have {pixels.shape[1]}")
-    views = view_recipe(config)
+        raise UserError(f"{title} takes images of {channels} channel, {pictures.told} have {pixels.shape[1]}")
     side = _taken(Subject(title, encoder, parts, pixels, views, channels, 0), sides or (views.size,))
-    title = f"{title}: {len(pixels):,} held-out images of {config.data}"
-    return Subject(title, encoder, parts, pixels, views, channels, side)
+    return Subject(f"{title}: {len(pixels):,} {pictures.told}", encoder, parts, pixels, views, channels, side)
 
 
 def _taken(shown: Subject, sides: Sequence[int]) -> int:
