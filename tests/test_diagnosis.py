@@ -328,3 +328,13 @@ def test_keywords_that_are_not_known_are_named():
             hs.diagnose(target, imgaes=4)
     with pytest.raises(UserError, match="`data` is about an encoder"):
         hs.diagnose(torch.randn(8, 4), data=torch.zeros(4, 3, 8, 8))
+
+
+def test_what_is_written_of_few_dimensions_is_json():
+    def refuse(number):
+        raise AssertionError(f"{number} is not JSON")
+
+    network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3), nn.Linear(3, 8))
+    kept = json.loads(json.dumps(hs.diagnose(network, images=8, size=4).to_json()), parse_constant=refuse)
+    assert [layer["even"] for layer in kept["weights"]] == [None, None]
+    assert kept["blocks"][-1]["even"] > 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,10 @@ class Layer(NamedTuple):
     def times(self) -> float:
         return self.energy / self.even
 
+    def to_json(self) -> dict[str, object]:
+        """In two or three dimensions an even spread has no finite energy, and JSON no infinity."""
+        return {**self._asdict(), "even": self.even if isfinite(self.even) else None}
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -61,7 +66,7 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         findings = {finding.name: finding.to_json() for finding in self.findings}
-        layers = {name: [layer._asdict() for layer in getattr(self, name)] for name in ("blocks", "weights")}
+        layers = {name: [layer.to_json() for layer in getattr(self, name)] for name in ("blocks", "weights")}
         return {"of": self.of, "verdict": self.verdict, "findings": findings, **layers}
 
 
