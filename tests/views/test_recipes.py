@@ -6,7 +6,8 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
-from hypersphere.views import RECIPES, Views, evaluation_view, with_small_crops
+from hypersphere.errors import UserError
+from hypersphere.views import RECIPES, Recipe, Views, evaluation_view, with_small_crops
 from hypersphere.views.recipes import Augmentation, draw
 
 SAMPLES = torch.arange(20_000)
@@ -139,7 +140,6 @@ def test_small_crops_show_less_of_the_image():
 def test_a_config_says_how_many_small_crops_there_are():
     from hypersphere.build import build_method, view_recipe
     from hypersphere.config import recipe
-    from hypersphere.errors import UserError
 
     config = recipe("byol", "cifar10", small_crops=4, crop_min=0.2)
     assert [how.size for how in view_recipe(config).augmentations] == [None, None, 16, 16, 16, 16]
@@ -148,3 +148,41 @@ def test_a_config_says_how_many_small_crops_there_are():
         build_method(config, 3)
     with pytest.raises(UserError, match="`small_crops` must be at least 0"):
         config.replace(small_crops=-1)
+    for side, pixels in ((0.02, 0), (0.1, 3)):
+        with pytest.raises(UserError, match=rf"`small_side` {side} makes views of {pixels} of 32 pixels .* 4 or more"):
+            view_recipe(config.replace(small_side=side))
+        assert len(view_recipe(config.replace(small_side=side, small_crops=0)).augmentations) == 2
+    assert view_recipe(config.replace(small_side=0.125)).augmentations[2].size == 4
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        torch.rand(4, 3, 32, 32),
+        torch.zeros(4, 3, 32, 32, dtype=torch.long),
+        torch.zeros(3, 32, 32, dtype=torch.uint8),
+        torch.zeros(4, 32, 32, 3, dtype=torch.uint8),
+        torch.zeros(4, 1, 32, 32, dtype=torch.uint8),  # where the recipe has three colours
+    ],
+)
+def test_images_that_are_no_bytes_by_channel_are_refused(images):
+    views = Views(RECIPES["cifar10"], 0)
+    for use in (
+        lambda: views.training(images, torch.arange(2), 0),
+        lambda: views.probing(images, torch.arange(2), 0),
+        lambda: evaluation_view(images, RECIPES["cifar10"]),
+    ):
+        with pytest.raises(UserError, match=r"^images must be bytes \(uint8, 0 to 255\) of shape N × 3 × H × W, not "):
+            use()
+
+
+def test_recipes_that_cannot_be():
+    for crop in ((2.0, 3.0), (0.5, 0.2), (0.0, 1.0), (0.5,)):
+        with pytest.raises(UserError, match="`crop` must be two shares, the smaller first, above 0 and at most 1"):
+            Augmentation(crop=crop)
+    for mean, std in (((0.5,) * 2, (0.5,) * 2), ((0.5,) * 3, (0.5,)), ((), ())):
+        with pytest.raises(UserError, match="`mean` and `std` must be of one channel or three"):
+            Recipe(32, mean, std, (), Augmentation())
+    for wrong in ({"crop": (2.0, 3.0)}, {"crop": 0}, {"resize": 36.5}):
+        with pytest.raises(UserError, match="must be a whole number of pixels"):
+            Recipe(32, (0.5,), (0.5,), (), Augmentation(), **wrong)

@@ -15,6 +15,7 @@ from hypersphere.views.recipes import (
     Recipe,
     apply,
     by_kernel,
+    check_images,
     draw,
     draw_late,
     late_changes,
@@ -54,6 +55,7 @@ class Views:
 def _views(
     hows: tuple[Augmentation, ...], recipe: Recipe, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
+    check_images(pixels, recipe)
     make = fused if fusible(pixels, recipe) else reference
     return make(hows, recipe, pixels, sample, key, dtype)
 

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from hypersphere.draws import OPERATIONS, VIEWS, uniforms
+from hypersphere.errors import UserError
 from hypersphere.views import ops
 from hypersphere.views.randaugment import NUMBERS, randaugment
 
 _TRIES = 10  # boxes drawn before the whole image is taken, as torchvision does
 BOX_DRAWS = 2 * _TRIES + 2
 _DRAWS = BOX_DRAWS + 11
+LEAST_SIDE = 4  # pixels of a view: half of a digit's
 _ORDERS = torch.tensor(list(permutations(range(4))))
 
 
@@ -37,6 +39,10 @@ class Augmentation:
     operations: int = 0  # of RandAugment
     size: int | None = None  # pixels a side; None: the recipe's
 
+    def __post_init__(self) -> None:
+        if len(self.crop) != 2 or not 0 < self.crop[0] <= self.crop[1] <= 1:
+            raise UserError(f"`crop` must be two shares, the smaller first, above 0 and at most 1, not {self.crop}")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -50,8 +56,16 @@ class Recipe:
     resize: int | None = None  # shorter side before the crop of evaluation
     crop: int | None = None  # pixels in the middle for evaluation; None: all
 
+    def __post_init__(self) -> None:
+        if not len(self.mean) == len(self.std) in (1, 3):
+            raise UserError(f"`mean` and `std` must be of one channel or three, not {self.mean} and {self.std}")
+        for name in ("size", "resize", "crop"):
+            pixels = getattr(self, name)
+            if pixels is not None and not (isinstance(pixels, int) and pixels > 0):
+                raise UserError(f"`{name}` must be a whole number of pixels, not {pixels}")
+
     def size_of(self, how: Augmentation) -> int:
-        return how.size or self.size
+        return self.size if how.size is None else how.size
 
     @property
     def blur_kernel(self) -> int:
@@ -180,8 +194,16 @@ def by_kernel(how: Augmentation, recipe: Recipe, dtype: torch.dtype) -> tuple[Au
     return replace(how, grey=0.0, solarize=0.0, operations=0), replace(recipe, mean=zeros, std=ones), torch.float32
 
 
+def check_images(images: Tensor, recipe: Recipe) -> None:
+    """By what is known without asking a GPU for numbers."""
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != len(recipe.mean):
+        wanted = f"bytes (uint8, 0 to 255) of shape N × {len(recipe.mean)} × H × W"
+        raise UserError(f"images must be {wanted}, not {images.dtype} of shape {tuple(images.shape)}")
+
+
 def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
     """Images as bytes → the middle of each, normalized."""
+    check_images(images, recipe)
     x = images.float() / 255
     height, width = x.shape[2:]
     if recipe.resize is not None:
@@ -198,7 +220,11 @@ def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[
     has, up to 25 %."""
     large = recipe.augmentations[0]
     low, high = area or (large.crop[0] / 2, max(large.crop[0], 0.25))
-    small = replace(large, crop=(low, high), blur=min(large.blur, 0.5), size=int(recipe.size * side))
+    size = int(recipe.size * side)
+    if count and size < LEAST_SIDE:
+        told = f"views of {size} of {recipe.size} pixels a side"
+        raise UserError(f"`small_side` {side} makes {told}: they must have {LEAST_SIDE} or more")
+    small = replace(large, crop=(low, high), blur=min(large.blur, 0.5), size=size)
     return replace(recipe, augmentations=recipe.augmentations + (small,) * count)
 
 
