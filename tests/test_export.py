@@ -36,7 +36,8 @@ CASES = {  # a run's options, and the libraries that its encoder loads in
     "group norm": ({**SMALL, "norm": "group"}, ("torchvision",)),
     "on the circle, no norm": ({**SMALL, "dimensions": 2, "norm": "none"}, ("torchvision",)),
     "grey": ({"data": "digits", "encoder": "torchvision/resnet18", "stem": "imagenet"}, ("torchvision", "timm")),
-    "another of torchvision": ({**SMALL, "encoder": "torchvision/mobilenet_v3_small"}, ("torchvision",)),
+    "another of torchvision": ({**SMALL, "encoder": "torchvision/regnet_y_400mf"}, ("torchvision",)),
+    "without heads beside": ({**SMALL, "encoder": "torchvision/googlenet"}, ("torchvision",)),
     "another of timm": ({**SMALL, "encoder": "timm/resnet10t"}, ("timm",)),
     "our own": ({"data": "digits"}, ()),
 }

@@ -16,7 +16,7 @@ from hypersphere.config import Config, recipe
 from hypersphere.data import SOURCES, Images, balanced
 from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.evaluate import KnnMonitor, centre
 from hypersphere.evaluate.features import encode, fitting, frozen
 from hypersphere.machine import Execution
@@ -47,6 +47,8 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
     options = {name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if name in GIVEN}
     if "classes" in inspect.signature(kind.__init__).parameters:
         options["classes"] = classes
+    if "input_shape" in inspect.signature(kind.__init__).parameters:
+        options["input_shape"] = (channels, *[view_recipe(config).size] * 2)
     options |= {**extra_options(config, kind), "encoder": encoder, "features": features_of(encoder)}
     try:
         inspect.signature(kind).bind(**options)
@@ -64,7 +66,7 @@ def build_method(config: Config, channels: int, classes: int = 2) -> Method:
 
 def extra_options(config: Config, kind: type[Method]) -> dict[str, Any]:
     """What is said of options that only the method knows: numbers, words, True, None, … as Python writes them."""
-    known = GIVEN | {"self", "encoder", "features", "classes"}
+    known = GIVEN | {"self", "encoder", "features", "classes", "input_shape"}
     own = [name for name in inspect.signature(kind.__init__).parameters if name not in known]
     found: dict[str, Any] = {}
     for word in config.extra:
@@ -280,9 +282,8 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
                 found = tuple(encode(method.encoder, whole[:, :, :side, :side]).shape)
         except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
             shape = " × ".join(map(str, (whole.shape[1], side, side)))
-            reason = (str(error) or type(error).__name__).splitlines()[0]
             told = f"the {shape} images that {config.method} shows it of {config.data}"
-            raise UserError(f"`encoder` {config.encoder} does not take {told} ({reason})") from None
+            raise UserError(f"`encoder` {config.encoder} does not take {told} ({first_line(error)})") from None
         if found != promised:
             raise UserError(
                 f"`encoder` {config.encoder} made {found} of {len(whole)} images, not {promised} as num_features says"

@@ -35,6 +35,11 @@ def with_dashes(message: str) -> str:
     return re.sub(r"`(\w+)`", lambda option: "--" + option[1].replace("_", "-"), message)
 
 
+def first_line(error: BaseException) -> str:
+    """What it says, or its kind where that is nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def similar(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), n=1)
     return f": did you mean {close[0]!r}?" if close else ""

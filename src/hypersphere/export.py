@@ -21,6 +21,7 @@ from hypersphere.loading import CARD, KIND, WEIGHTS, Preprocess, hash_of, plain,
 from hypersphere.machine import provenance
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
+from hypersphere.nn.zoo import OPTIONS
 from hypersphere.progress import tell
 from hypersphere.run import Run, load_run
 from hypersphere.written import is_reference, referred_to
@@ -128,8 +129,9 @@ def snippets(config: Config, channels: int, encoder: nn.Module) -> dict[str, lis
     if library == "timm":
         return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
     if config.encoder not in ENCODERS:
-        cut = f'model.set_submodule("{_classifier(name)}", torch.nn.Identity())'
-        return {"torchvision": _lines("torchvision", f'torchvision.models.get_model("{name}")', [cut])}
+        options = "".join(f", {option}={value}" for option, value in OPTIONS.get(name, {}).items())
+        cut = f'model.set_submodule("{encoder.classified_at}", torch.nn.Identity())'
+        return {"torchvision": _lines("torchvision", f'torchvision.models.get_model("{name}"{options})', [cut])}
     changes = list(_changes(config, channels, encoder))
     found = {"torchvision": _lines("torchvision", f"torchvision.models.{name}({_norm(config)})", changes)}
     if config.norm == "batch":
@@ -145,15 +147,6 @@ def _lines(library: str, model: str, changes: list[str]) -> list[str]:
         f'model.load_state_dict(safetensors.torch.load_file("{WEIGHTS}"))',
         "model.eval()",
     ]
-
-
-def _classifier(name: str) -> str:
-    """The name of the last linear layer of a model of torchvision."""
-    from torchvision import models
-
-    with torch.device("meta"):
-        layers = models.get_model(name).named_modules()
-    return [where for where, layer in layers if isinstance(layer, nn.Linear)][-1]
 
 
 def _norm(config: Config) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hypersphere.build import view_recipe
 from hypersphere.config import Config, recipe
 from hypersphere.data import Images
-from hypersphere.errors import UserError, similar
+from hypersphere.errors import UserError, first_line, similar
 from hypersphere.evaluate import centre, in_channels
 from hypersphere.evaluate.features import frozen
 from hypersphere.loading import CARD, WEIGHTS, load, read_card
@@ -190,8 +190,8 @@ def _taken(shown: Subject, sides: Sequence[int]) -> int:
         except Exception as problem:  # of whatever kind, in a network that we do not know
             problems.append(problem)
     shape = f"{shown.channels} × {sides[0]} × {sides[0]}"
-    reason = (str(problems[0]) or type(problems[0]).__name__).splitlines()[0]
-    raise UserError(f"{shown.title} does not take {shape} images ({reason}): say the `size` it takes") from problems[0]
+    told = f"{shown.title} does not take {shape} images ({first_line(problems[0])})"
+    raise UserError(f"{told}: say the `size` it takes") from problems[0]
 
 
 def _learns(part: nn.Module) -> bool:

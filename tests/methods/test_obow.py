@@ -1,9 +1,11 @@
 """OBoW, against a literal reading of its equations in float64."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hypersphere.errors import UserError
 from hypersphere.methods import OBoW
 from hypersphere.methods.obow import Vocabulary
 from tests.methods.small import assert_same_loss, batch, in_double, literal_cosines, literal_swapped, made
@@ -71,6 +73,55 @@ def test_obow_predicts_the_teachers_bags_of_the_other_views_at_two_scales():
 
 def test_obow_without_blocks_takes_the_output_as_its_scale():
     flat = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
-    method = OBoW(flat, 6, hidden=16, projection=5, prototypes=7)
+    method = OBoW(flat, 6, hidden=16, projection=5, prototypes=7, input_shape=(3, 2, 2))
     method(batch(sizes=(2, 2)))
     assert [vocabulary.words.shape for vocabulary in method.vocabularies] == [(7, 6)]
+
+
+class Dense(nn.Module):
+    """Adds its channels to those it is given, as a block of a DenseNet does."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(3, 4, kernel_size=3, padding=1), nn.BatchNorm2d(4))
+
+    def forward(self, x):
+        return torch.cat([x, self.inner(x)], dim=1)
+
+
+class ChannelsLast(nn.Module):
+    """B × H × W × C, as a block of a Swin transformer gives it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(7, 6), nn.GELU())
+
+    def forward(self, x):
+        return self.inner(x.permute(0, 2, 3, 1))
+
+
+def test_words_are_as_wide_as_what_the_blocks_put_out():
+    encoder = nn.Sequential(Dense(), ChannelsLast(), nn.Flatten(), nn.Linear(4 * 4 * 6, 6), nn.BatchNorm1d(6))
+    state = {name: value.clone() for name, value in encoder.state_dict().items()}
+    encoder[1].eval()
+    method = OBoW(encoder, 6, hidden=16, projection=5, prototypes=9, input_shape=(3, 4, 4))
+    assert [vocabulary.words.shape for vocabulary in method.vocabularies] == [(9, 7), (9, 6)]
+    for network in (method.encoder, method.target):
+        assert all(torch.equal(value, network.state_dict()[name]) for name, value in state.items())
+        assert [part.training for part in network] == [True, False, True, True, True]
+    data = batch(sizes=(4, 4))
+    method(data).loss.backward()
+    with torch.no_grad():
+        pictures = data.views[0]
+        wide = method.target[0](pictures)
+        channels = method.target[1](wide)
+    for vocabulary, pixels in zip(method.vocabularies, (wide, channels.permute(0, 3, 1, 2)), strict=True):
+        means = F.avg_pool2d(pixels, kernel_size=3, stride=1).flatten(2).mT  # of which each image gave one
+        distances = torch.cdist(vocabulary.words[:8, None], means)
+        torch.testing.assert_close(distances.amin(dim=(1, 2)), torch.zeros(8), atol=1e-3, rtol=0)
+
+
+def test_an_encoder_of_other_images_is_told():
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
+    with pytest.raises(UserError, match=r"`encoder` does not take 3 × 4 × 4 images \(.*mat1 and mat2"):
+        OBoW(flat, 6, input_shape=(3, 4, 4))

@@ -1,11 +1,15 @@
 import pytest
 import torch
 from torch import nn
+from torchvision import models
 from torchvision.models import resnet18, resnet50
 
+from hypersphere.errors import UserError
 from hypersphere.methods import BYOL
 from hypersphere.nn import build_encoder, each_view, features_of, follow, keep_views_apart, mlp, target_of
+from hypersphere.nn.blocks import places_of
 from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, together
+from hypersphere.nn.zoo import build_model
 from hypersphere.optim import rising
 
 
@@ -137,3 +141,31 @@ def test_the_decay_goes_from_tau_to_its_end():
         method.encoder.weight.add_(1)
     method.after_step(end)
     torch.testing.assert_close(method.target[0].weight, before + 0.5)
+
+
+@pytest.mark.parametrize(("name", "features"), [("googlenet", 1024), ("inception_v3", 2048)])
+def test_heads_that_learn_beside_are_left_out(name, features):
+    encoder = build_encoder(f"torchvision/{name}").train()
+    assert encoder(torch.randn(2, 3, 80, 80)).shape == (2, features) == (2, features_of(encoder))
+
+
+def test_only_weights_that_were_asked_for_are_missed(monkeypatch):
+    def fail(name, **options):
+        raise RuntimeError("of another kind\nand more")
+
+    monkeypatch.setattr(models, "get_model", fail)
+    with pytest.raises(
+        UserError, match=r"^the weights of torchvision/resnet18 could not be fetched \(of another kind\)$"
+    ):
+        build_model("torchvision/resnet18", pretrained=True)
+    with pytest.raises(RuntimeError, match="and more"):
+        build_model("torchvision/resnet18")
+
+
+def test_places_of_a_map_are_the_same_in_every_layout():
+    x = torch.randn(2, 5, 3, 3)
+    wanted = torch.stack([x[:, :, row, column] for row in range(3) for column in range(3)], dim=1)
+    for laid in (x, x.permute(0, 2, 3, 1), wanted):
+        assert torch.equal(places_of(laid), wanted)
+    assert torch.equal(places_of(x[:, :, 0, 0]), wanted[:, :1])
+    assert torch.equal(places_of(x[:, :3]), wanted[:, :, :3])  # as many channels as rows: channels are first

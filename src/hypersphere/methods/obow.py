@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from hypersphere.collectives import all_mean, gather
 from hypersphere.draws import WORDS, uniforms
+from hypersphere.errors import UserError, first_line
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import cosines, swapped
 from hypersphere.nn import alike_everywhere, each_view, follow, mlp, target_of
-from hypersphere.nn.blocks import blocks_of, width_of
+from hypersphere.nn.blocks import blocks_of, places_of
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import unit
@@ -54,13 +55,15 @@ class OBoW(Method):
         seed: int = 0,
         scales: int = 2,
         sharpness: float = 15.0,
+        input_shape: tuple[int, int, int] = (3, 32, 32),
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
-        self.target = target_of(encoder)
         self.blocks = list(blocks_of(encoder))[-scales:]
-        widths = [width_of(encoder.get_submodule(name)) for name in self.blocks] or [features]
+        self.target = target_of(encoder).eval()
+        widths = self._widths(input_shape)
+        self.target = target_of(encoder)
         self.generators = nn.ModuleList(alike_everywhere(mlp(width, hidden, projection, norm)) for width in widths)
         self.vocabularies = nn.ModuleList(Vocabulary(prototypes, width, sharpness) for width in widths)
         self.temperature, self.tau, self.seed = temperature, tau, seed
@@ -83,6 +86,14 @@ class OBoW(Method):
     def _chance(self, sample: Tensor) -> Tensor:
         return uniforms(1, sample, seed=self.seed, epoch=self.updates, stream=WORDS)[:, 0]
 
+    def _widths(self, input_shape: tuple[int, int, int]) -> list[int]:
+        """Of the maps, as the teacher makes them: a block's last layer does not say, where others are added to it."""
+        try:
+            return [places.shape[2] for places in self._maps(torch.zeros(1, *input_shape))]
+        except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
+            shape = " × ".join(map(str, input_shape))
+            raise UserError(f"`encoder` does not take {shape} images ({first_line(error)})") from None
+
     @torch.no_grad()
     def _maps(self, view: Tensor) -> list[Tensor]:
         """The teacher's features at each scale: what its blocks put out, or, without any, its output."""
@@ -97,7 +108,7 @@ class OBoW(Method):
         finally:
             for hook in hooks:
                 hook.remove()
-        return [_places(found[name]) for name in self.blocks] or [output[:, None].float()]
+        return [places_of(found[name].float()) for name in self.blocks] or [output[:, None].float()]
 
     # as torch.compiler.disable does, which would load the compiler here and now, for everybody
     _maps._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -141,12 +152,6 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """‖x‖² + ‖y‖² − 2xyᵀ, in single precision."""
     with without_autocast(x):
         return (x.square().sum(dim=1)[:, None] + y.square().sum(dim=1) - 2 * x @ y.T).clamp(min=0)
-
-
-def _places(x: Tensor) -> Tensor:
-    """B × U × C of B × C × H × W, of B × tokens × C, or of B × C."""
-    x = x.float()
-    return x.flatten(2).transpose(1, 2) if x.ndim == 4 else x if x.ndim == 3 else x[:, None]
 
 
 def _pooled(places: Tensor) -> Tensor:

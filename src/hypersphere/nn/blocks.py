@@ -1,10 +1,9 @@
-"""The larger parts of an encoder, how wide they are, and features in what networks put out."""
+"""The larger parts of an encoder, and features in what it and they put out."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 
 def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
@@ -22,12 +21,6 @@ def _size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def width_of(block: nn.Module) -> int:
-    """Channels that a block puts out: as many as its last layer."""
-    last = [layer for layer in block.modules() if isinstance(layer, nn.Linear | _ConvNd)][-1]
-    return last.out_features if isinstance(last, nn.Linear) else last.out_channels
-
-
 def features_in(output: Any) -> Tensor:
     """N × D of what a network puts out: a tensor; fields as those of Hugging Face; or several, of which the first."""
     if isinstance(output, Tensor):
@@ -43,9 +36,14 @@ def features_in(output: Any) -> Tensor:
 
 
 def pooled(x: Tensor) -> Tensor:
-    """N × C of N × C × H × W, or of N × tokens × C, or of N × H × W × C."""
-    if x.ndim == 3:
-        return x.mean(1)
+    """N × C: the mean over places."""
+    return places_of(x).mean(1)
+
+
+def places_of(x: Tensor) -> Tensor:
+    """N × places × C of N × C × H × W, of square maps N × H × W × C, of N × tokens × C, or of N × C."""
     if x.ndim == 4 and x.shape[1] == x.shape[2] != x.shape[3]:
-        return x.mean((1, 2))
-    return x.flatten(2).mean(2) if x.ndim > 2 else x
+        return x.flatten(1, 2)
+    if x.ndim > 3:
+        return x.flatten(2).transpose(1, 2)
+    return x if x.ndim == 3 else x[:, None]

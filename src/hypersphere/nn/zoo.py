@@ -1,11 +1,16 @@
 """Models of torchvision and timm as encoders: without the layer that classifies."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import nn
 
-from hypersphere.errors import UserError, similar
+from hypersphere.errors import UserError, first_line, similar
+
+# Without heads that learn beside the last layer, and make the output a tuple.
+_ALONE = {"aux_logits": False, "init_weights": True}
+OPTIONS = {"googlenet": _ALONE, "inception_v3": _ALONE}
 
 
 def build_model(name: str, channels: int = 3, pretrained: bool = False) -> nn.Module:
@@ -38,13 +43,14 @@ def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
         raise UserError(f"torchvision has no model {name!r}{similar(name, names)}")
     if channels != 3:
         raise UserError(f"torchvision/{name} takes images of three channels, not {channels}")
-    model = _made(f"torchvision/{name}", lambda: models.get_model(name, weights="DEFAULT" if pretrained else None))
+    options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else OPTIONS.get(name, {})
+    model = _made(f"torchvision/{name}", partial(models.get_model, name, **options), pretrained)
     linear = [(where, layer) for where, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise UserError(f"torchvision/{name} ends in no linear layer: its features are not known")
     where, last = linear[-1]
     model.set_submodule(where, nn.Identity())
-    model.num_features = last.in_features
+    model.num_features, model.classified_at = last.in_features, where
     model.input_size = models.get_model_weights(name).DEFAULT.transforms().crop_size[0]
     return model
 
@@ -56,18 +62,17 @@ def _timm(name: str, channels: int, pretrained: bool) -> nn.Module:
         raise UserError(f"timm/{name} needs timm: pip install 'hypersphere[timm]'") from None
     if not timm.is_model(name.partition(".")[0]):
         raise UserError(f"timm has no model {name!r}{similar(name, timm.list_models())}")
-    model = _made(
-        f"timm/{name}",
-        lambda: timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels),
-    )
+    make = partial(timm.create_model, name, pretrained=pretrained, num_classes=0, in_chans=channels)
+    model = _made(f"timm/{name}", make, pretrained)
     model.input_size = model.pretrained_cfg["input_size"][-1]
     return model
 
 
-def _made(name: str, make: Callable[[], Any]) -> Any:
-    """The model; where its weights cannot be fetched, that in one line."""
+def _made(name: str, make: Callable[[], Any], pretrained: bool) -> Any:
+    """The model; where weights that were asked for cannot be fetched, that in one line."""
     try:
         return make()
     except (OSError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0][:120]
-        raise UserError(f"the weights of {name} could not be fetched ({reason})") from None
+        if not pretrained:
+            raise
+        raise UserError(f"the weights of {name} could not be fetched ({first_line(error)[:120]})") from None
