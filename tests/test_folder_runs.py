@@ -1,5 +1,7 @@
 """Runs on a folder of pictures: what is found, learnt from, skipped, and gone on with."""
 
+import json
+import shutil
 import signal
 
 import numpy as np
@@ -15,6 +17,7 @@ from hypersphere.data import Listing
 from hypersphere.data.splits import share_held_out
 from hypersphere.errors import UserError
 from hypersphere.presets import folder_options
+from hypersphere.report.portrait import portray
 from hypersphere.train import loop
 
 SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 2}
@@ -242,3 +245,19 @@ def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
     assert (small.size, small.stem, small.lr) == (32, "cifar", 1.5)
     assert recipe_of("byol", str(tmp_path / "in"), None, "32") == small
     assert recipe_of("byol", str(tmp_path / "in"), None, "what?") == config
+
+
+def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, tmp_path):
+    run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    held_out = sets.saved_files(run.path / "files.json")[1]
+    wanted = sets.decoded(held_out, sets.stored_side(run.config), 0, 1000).pixels
+    for n in range(20):
+        draw(folder / "red" / f"0{n:02}-later.png", 100 + n, (20, 180, 20))
+    found = portray(run.path, "cpu", None).seen.sample
+    assert torch.equal(found.images.pixels, wanted)
+    twin = shutil.copytree(run.path, tmp_path / "twin")
+    assert portray(twin, "cpu", None).seen.sample is found
+    listed = json.loads((twin / "files.json").read_text())
+    listed["held_out"] = {name: values[1:] for name, values in listed["held_out"].items()}
+    (twin / "files.json").write_text(json.dumps(listed))
+    assert torch.equal(portray(twin, "cpu", None).seen.sample.images.pixels, wanted[1:])

@@ -5,7 +5,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from hypersphere.build import plan_of
 from hypersphere.config import Config
-from hypersphere.data import Images
+from hypersphere.data import FILE_SOURCES, Images
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.run import learnt_files, load_config, load_run
-from hypersphere.sets import images_of
+from hypersphere.sets import FILES, images_of
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
 
@@ -85,7 +85,7 @@ def portray(path: Path, device: str, root: Path | None) -> Portrait:
     """Everything that is there; what is not is said in `missing`."""
     config = load_config(path)
     metrics = read_metrics(path / "metrics.jsonl")
-    sample, obstacle = _sample_or_why_not(config, root)
+    sample, obstacle = _sample_or_why_not(config, path, root)
     seen, why_unseen = (None, obstacle) if sample is None else _seen_or_why_not(path, sample, device)
     run = Portrait(
         path,
@@ -131,18 +131,35 @@ def _json(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _sample_or_why_not(config: Config, root: Path | None) -> tuple[Sample | None, str]:
+@dataclass(frozen=True)
+class Began:
+    """What a run began with: runs with the same files, or arrays, are equal."""
+
+    files: bytes
+    arrays: str | None
+    run: Path = field(compare=False)
+
+
+def _began(run: Path) -> Began:
+    files = (run / FILES).read_bytes() if (run / FILES).is_file() else b""
+    return Began(files, _json(run / "run.json").get("images"), run)
+
+
+def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[Sample | None, str]:
+    moved = root is not None and config.data in FILE_SOURCES  # its files are then listed where they are now
     of_data = {name: getattr(config, name) for name in ("data", "holdout", "root", "labels", "size", "workers")}
     try:
-        return sample_of(Config().replace(**of_data | ({"root": root} if root else {}))), ""
+        config = Config().replace(**of_data | ({"root": root} if root else {}))
+        return sample_of(config, None if moved else _began(path)), ""
     except UserError as error:
         return None, str(error)
 
 
 @functools.cache  # runs on the same data share it, and its pictures
-def sample_of(config: Config) -> Sample:
-    """Evenly from all held-out images: of every class, even where they are sorted by it."""
-    learnt, held_out = images_of(config, config.holdout, most=(1, SAMPLE))
+def sample_of(config: Config, began: Began | None) -> Sample:
+    """Evenly from all that a run held out, whatever has been added since: of every class, even where they are sorted by
+    it."""
+    learnt, held_out = images_of(config, config.holdout, most=(1, SAMPLE), run=began.run if began else None)
     chosen = torch.linspace(0, len(held_out) - 1, min(SAMPLE, len(held_out))).long()
     return Sample(held_out[chosen], len(learnt))
 
