@@ -14,17 +14,19 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.files import check_file
 
 ABOUT = "hypersphere"  # the key, or the array, that says in JSON what made the vectors
 PIECE = 2**24  # bytes of vectors written or read at once
+# what libraries say of files that are broken, or of another kind
+_BROKEN = (OSError, ValueError, LookupError, AttributeError, EOFError, RuntimeError, TypeError, zipfile.BadZipFile)
 NOT_OURS = "is no file of embeddings that hypersphere embed wrote"
 
 
@@ -69,13 +71,20 @@ def read_vectors(path: Path) -> Vectors:
     try:
         found = _KINDS[path.suffix][1](path)
         missing = {"encoder", "weights", "preprocess", "cwd"} - found.about.keys()
-    except (OSError, ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except _BROKEN as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} {NOT_OURS}") from None
     if missing:
         raise UserError(f"{path} {NOT_OURS}: it does not say its {', '.join(sorted(missing))}")
-    return found
+    return replace(found, pieces=lambda: _whole(path, found.pieces()))
+
+
+def _whole(path: Path, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    try:
+        yield from pieces
+    except _BROKEN as error:
+        raise UserError(f"{path} is damaged ({first_line(error)}): embed the images again") from None
 
 
 def rows_at_once(dimensions: int) -> int:

@@ -63,6 +63,10 @@ def test_mistakes_of_neighbours_are_told_in_a_line(digits, run, drawn, tmp_path,
     np.savez(tmp_path / "theirs.npz", vector=np.zeros((3, 4)))
     parquet.write_table(pyarrow.table({"path": ["a"], "vector": [[1.0]]}), tmp_path / "theirs.parquet")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
+    embed(digits, drawn[0], tmp_path / "out.parquet", device="cpu")
+    for kind, place in ((".npz", 6000), (".parquet", 4)):  # among the vectors; where those begin
+        whole = (tmp_path / f"out{kind}").read_bytes()
+        (tmp_path / f"damaged{kind}").write_bytes(whole[:place] + b"\xff" * 30 + whole[place + 30 :])
     for words, message in [
         ((out,), "hypersphere neighbours FILE QUERY"),
         ((tmp_path / "gone.npz", image), "there is no file .*gone.npz"),
@@ -70,6 +74,8 @@ def test_mistakes_of_neighbours_are_told_in_a_line(digits, run, drawn, tmp_path,
         ((tmp_path / "theirs.npz", image), "theirs.npz is no file of embeddings"),
         ((tmp_path / "theirs.parquet", image), "theirs.parquet is no file of embeddings"),
         ((tmp_path / "cut.parquet", image), "cut.parquet is no file of embeddings"),
+        ((tmp_path / "damaged.npz", image), r"damaged.npz is damaged \(Bad CRC-32 .*\): embed the images again"),
+        ((tmp_path / "damaged.parquet", image), r"damaged.parquet is damaged \(.*\): embed the images again"),
         ((out, tmp_path / "gone.png"), "there is no file .*gone.png"),
         ((out, out), r"out.npz cannot be read \(no image\)"),
         ((out, image, "--count", "0"), "--count must be at least 1"),

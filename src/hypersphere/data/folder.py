@@ -82,9 +82,10 @@ def shown(path: Path | str) -> str:
 
 
 def labels_from(table: Path, files: Listing, folder: Path) -> Listing:
-    """The labels in a CSV file with columns path (below the folder, or whole) and label; −1 where it names none."""
+    """The labels in a CSV file with columns path (below the folder, or whole) and label; −1 where it names none. Excel
+    begins such files with a byte-order mark."""
     try:
-        with open(table, encoding="utf-8", newline="") as file:
+        with open(table, encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error

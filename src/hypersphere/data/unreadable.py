@@ -1,12 +1,16 @@
 """Files that could not be read: listed in a file, and told in one line."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from hypersphere.data.folder import shown
 from hypersphere.files import write_atomically
 from hypersphere.progress import tell
+
+_ESCAPES = {b"\\": rb"\\", b"\t": rb"\t", b"\n": rb"\n", b"\r": rb"\r"}
+_PLAIN = {escape: plain for plain, escape in _ESCAPES.items()}
 
 
 def tell_unreadable(
@@ -15,9 +19,10 @@ def tell_unreadable(
     """Each with its reason, and those of `before`, into the file `listed`, some of them on standard error."""
     if unreadable:
         known = {os.fsencode(file): reason for file, reason in {**(before or {}), **unreadable}.items()}
-        lines = [file + b"\t" + reason.encode() + b"\n" for file, reason in sorted(known.items())]
+        lines = [_escaped(file) + b"\t" + _escaped(reason) + b"\n" for file, reason in sorted(known.items())]
         write_atomically(listed, b"".join(lines))
-        some = ", ".join(f"{Path(shown(file)).name} ({reason})" for file, reason in list(unreadable.items())[:3])
+        first = [(Path(file).name, reason) for file, reason in list(unreadable.items())[:3]]
+        some = ", ".join(f"{_told(name)} ({_told(reason)})" for name, reason in first)
         more = ", …" if len(known) > 3 else ""
         count = f"{len(known)} file" + "s" * (len(known) > 1)
         tell(f"{count} could not be read: {some}{more}; all are listed in {shown(listed)}")
@@ -28,4 +33,17 @@ def read_unreadable(listed: Path) -> dict[Path | str, str]:
     if not listed.is_file():
         return {}
     lines = (line.rpartition(b"\t") for line in listed.read_bytes().splitlines())
-    return {os.fsdecode(file): reason.decode("utf-8", "replace") for file, _, reason in lines}
+    return {os.fsdecode(_plain(file)): _plain(reason).decode("utf-8", "replace") for file, _, reason in lines}
+
+
+def _escaped(text: str | bytes) -> bytes:
+    """In one line and one column, whatever it is made of."""
+    return re.sub(rb"[\\\t\n\r]", lambda found: _ESCAPES[found[0]], os.fsencode(text))
+
+
+def _told(text: str) -> str:
+    return _escaped(text).decode("utf-8", "replace")
+
+
+def _plain(text: bytes) -> bytes:
+    return re.sub(rb"\\[\\tnr]", lambda found: _PLAIN[found[0]], text)
