@@ -328,8 +328,11 @@ def test_our_classes_are_known_by_their_names(here):
     assert run.config.method == "byol"
     (here / "own_nets.py").write_text(METHOD)
     mine = referred_to("own_nets:Mine")
-    found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, epochs=1, hidden=16, probes=["knn"], out="sweep")
+    options = {"epochs": 1, "hidden": 16, "probes": ["knn"], "out": "sweep"}
+    found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, workers=0, **options)
     assert [result.config.method for result in found] == ["byol", "own_nets:Mine"]
+    (apart,) = hs.sweep(mine, "digits", over={"seed": [1]}, workers=1, **options)  # in a process of its own
+    assert apart.config.method == "own_nets:Mine"
 
 
 def test_options_that_only_ones_own_method_has(here, capsys):

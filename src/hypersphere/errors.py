@@ -36,8 +36,8 @@ def with_dashes(message: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What it says, or its kind where that is nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """What it says, in few words; its kind where that is nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
 def similar(name: str, names: Iterable[str]) -> str:

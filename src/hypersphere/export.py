@@ -15,7 +15,7 @@ from torch import nn
 
 from hypersphere.build import view_recipe
 from hypersphere.config import Config
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.files import put_in_place, write_atomically, write_json
 from hypersphere.loading import CARD, KIND, WEIGHTS, Preprocess, hash_of, plain, weights_as_bytes
 from hypersphere.machine import provenance
@@ -219,7 +219,7 @@ def _convert(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
             torch.onnx.export(encoder, (images,), file, dynamo=True, **options, **names)
         except torch.onnx.OnnxExporterError as error:
             made = f"torch {torch.__version__} with onnxscript {version('onnxscript')}"
-            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            reason = first_line(error.__cause__ or error)
             raise UserError(f"{made} cannot make ONNX of this encoder, newer ones may ({reason})") from None
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from hypersphere.errors import Elsewhere, UserError
+from hypersphere.errors import Elsewhere, UserError, first_line
 from hypersphere.launch import launched
 
 LOOK_AGAIN = 0.02  # seconds
@@ -55,8 +55,8 @@ def _met(timeout: timedelta) -> tuple[Store, int, int]:
     try:
         return next(rendezvous("env://", timeout=timeout))
     except ValueError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"RANK and WORLD_SIZE are set, but not all that torchrun says ({reason}): unset them") from None
+        told = f"RANK and WORLD_SIZE are set, but not all that torchrun says ({first_line(error)})"
+        raise UserError(f"{told}: unset them") from None
 
 
 def _new_name(store: Store, rank: int, size: int, seconds: float) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from hypersphere import __version__
 from hypersphere.config import Config, Precision, Switch
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.kernels import HAS_TRITON, references_alone
 from hypersphere.launch import launched, place_on_machine
 
@@ -31,7 +31,7 @@ def pick_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        reason = f" ({str(error).splitlines()[0].split('. ')[0]})" if str(name).startswith("cuda") else ""
+        reason = f" ({first_line(error).split('. ')[0]})" if str(name).startswith("cuda") else ""
         there = ["auto", "cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
         there += ["mps"] * torch.backends.mps.is_available()
         raise UserError(f"`device` {name} cannot be used here{reason}: choose one of {', '.join(there)}") from None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hypersphere.data.memory import Images
 from hypersphere.data.splits import held_out_of
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.written import is_reference, referred_to
 
 # part → what its images and labels may be called; MedMNIST's names, and Keras's
@@ -87,7 +87,7 @@ def _of_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{path} cannot be read ({first_line(error)})") from None
 
 
 def _named(name: str, given: Any) -> dict[str, Any]:

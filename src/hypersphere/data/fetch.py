@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.files import locked
 from hypersphere.progress import progress_bar, tell
 
@@ -109,7 +109,7 @@ def _download(archive: Archive, file: io.FileIO) -> None:
         try:
             added = _receive(archive, file)
         except (OSError, http.client.HTTPException) as error:
-            reason = first_line(error)
+            reason = what_went_wrong(error)
             _check_hope(error, first=n == 0)
             if isinstance(error, HTTPError) and error.code == 416:  # the file is longer than the host's
                 file.truncate(0)
@@ -132,7 +132,7 @@ def _check_hope(error: Exception, first: bool) -> None:
     else:
         passing = not (first and isinstance(error, URLError))
     if not passing:
-        raise _Hopeless(first_line(error))
+        raise _Hopeless(what_went_wrong(error))
 
 
 def _receive(archive: Archive, file: io.FileIO) -> bool:
@@ -175,7 +175,7 @@ def _unpack(archive: Archive, file: Path, root: Path) -> None:
                 raise UserError(f"{file} does not hold {archive.holds}")
             put_in_place(Path(scratch, archive.folder), root)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise UserError(f"could not unpack {file} in {root}: {first_line(error)}") from None
+        raise UserError(f"could not unpack {file} in {root}: {what_went_wrong(error)}") from None
 
 
 def put_in_place(made: Path, root: Path) -> None:
@@ -191,8 +191,6 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def first_line(error: Exception) -> str:
-    """What went wrong, in few words."""
+def what_went_wrong(error: Exception) -> str:
     cause = error.reason if type(error) is URLError and isinstance(error.reason, Exception) else error
-    told = getattr(cause, "strerror", None) or str(cause).strip() or type(cause).__name__
-    return told.splitlines()[0]
+    return getattr(cause, "strerror", None) or first_line(cause)

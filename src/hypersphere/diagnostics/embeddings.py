@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 
 PIECE = 2**25  # bytes read at once
 
@@ -60,8 +60,7 @@ def _told(path: Path) -> Iterator[None]:
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, UserError):
             raise
-        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path} cannot be read as {path.suffix} ({reason})") from None
+        raise UserError(f"{path} cannot be read as {path.suffix} ({first_line(error)})") from None
 
 
 def _check_shape(shape: tuple[int, ...], dtype: Any, name: str | Path) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.fanout.attempt import attempt
 from hypersphere.fanout.work import GRACE, LOG, LOST, TICK, Work, tell_stopping
 from hypersphere.progress import tell
@@ -26,8 +26,8 @@ def connected(address: str) -> Iterator[Any]:
     try:
         ray.init(address or None, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"could not join the Ray cluster of `ray` {address or 'this machine'}: {reason}") from None
+        where = address or "this machine"
+        raise UserError(f"could not join the Ray cluster of `ray` {where}: {first_line(error)}") from None
     try:
         yield ray
     finally:

@@ -75,4 +75,4 @@ def _made(name: str, make: Callable[[], Any], pretrained: bool) -> Any:
     except (OSError, RuntimeError) as error:
         if not pretrained:
             raise
-        raise UserError(f"the weights of {name} could not be fetched ({first_line(error)[:120]})") from None
+        raise UserError(f"the weights of {name} could not be fetched ({first_line(error)})") from None

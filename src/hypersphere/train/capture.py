@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from hypersphere.errors import first_line
 from hypersphere.methods import Batch
 from hypersphere.progress import tell
 
@@ -72,8 +73,7 @@ class Captured:
         except RuntimeError as error:
             self.recordable = False
             _draw_again(self.stream.device)
-            reason = str(error).strip().splitlines()[0]
-            tell(f"updates are launched one by one, not as a CUDA graph ({reason})")
+            tell(f"updates are launched one by one, not as a CUDA graph ({first_line(error)})")
             return False
         self.graph = graph
         return True

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.files import write_atomically
 
 
@@ -30,8 +30,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"{path} is damaged, or holds more than a run saves, and is not unpickled: it could run code"
         ) from None
     except Exception as error:
-        reason = str(error).strip().splitlines()[0][:80] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path} is damaged or no checkpoint ({reason}): without it, `resume` begins anew") from None
+        told = f"{path} is damaged or no checkpoint ({first_line(error)})"
+        raise UserError(f"{told}: without it, `resume` begins anew") from None
     if not isinstance(state, dict) or not {"hash", "step", "seconds", "method", "optimizer"} <= state.keys():
         raise UserError(f"{path} is not a checkpoint of a run")
     return state
