@@ -1,5 +1,9 @@
 """Decoding in worker processes: order, holes, and files that change under way."""
 
+import multiprocessing
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -104,3 +108,15 @@ def test_no_random_number_is_taken(files, workers):
     before = torch.get_rng_state()
     list(Stream(files, brightness, side=None, workers=workers)([asked(0, 1)]))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_workers_go_on_when_all_are_asked_to_stop(files, signum):
+    """The parent decides when there is enough; asked again, by SIGTERM, they end."""
+    coming = Stream(files, brightness, side=None, workers=1)([asked(n) for n in range(12)])
+    assert next(coming).sample.tolist() == [0]
+    (worker,) = multiprocessing.active_children()
+    os.kill(worker.pid, signum)
+    assert [decoded.sample.item() for decoded in coming] == list(range(1, 12))
+    worker.join(10)
+    assert worker.exitcode == 0
