@@ -126,3 +126,20 @@ def test_a_method_learns_in_bfloat16_and_compiles(name):
     compiled = torch.compile(method, backend="aot_eager")
     data, twin = batch(), copy.deepcopy(method)  # a step may write queues and centres
     torch.testing.assert_close(compiled(data).loss, twin(data).loss, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_progress_may_be_any_number(name):
+    """0 and 0.5 as Python has them do what tensors do."""
+    one, other = small(name), small(name)
+    other.load_state_dict(one.state_dict())
+    for method in (one, other):
+        with torch.no_grad():
+            for p in method.encoder.parameters():
+                p.add_(1)
+    for progress in (0, 0.5):
+        one.before_step(progress)
+        one.after_step(progress)
+        other.before_step(torch.tensor(float(progress)))
+        other.after_step(torch.tensor(float(progress)))
+    torch.testing.assert_close(one.state_dict(), other.state_dict())

@@ -84,6 +84,8 @@ def _whole(path: Path, pieces: Iterator[Piece]) -> Iterator[Piece]:
     try:
         yield from pieces
     except _BROKEN as error:
+        if isinstance(error, UserError):
+            raise
         raise UserError(f"{path} is damaged ({first_line(error)}): embed the images again") from None
 
 

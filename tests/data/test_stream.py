@@ -112,7 +112,7 @@ def test_no_random_number_is_taken(files, workers):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_workers_go_on_when_all_are_asked_to_stop(files, signum):
-    """The parent decides when there is enough; asked again, by SIGTERM, they end."""
+    """The parent decides when there is enough."""
     coming = Stream(files, brightness, side=None, workers=1)([asked(n) for n in range(12)])
     assert next(coming).sample.tolist() == [0]
     (worker,) = multiprocessing.active_children()

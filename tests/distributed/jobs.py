@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hypersphere.cli import main
 from hypersphere.collectives import merged
 from hypersphere.joining import joined
 from hypersphere.train import Trainer
-from tests.distributed.own import Own, loop_of_ones_own, sharded_energy
+from tests.distributed.own import LOOPS, Own, loop_of_ones_own, sharded_energy
 from tests.distributed.updates import all_states
 
 OPTIONS = "encoder tests/tiny hidden 16 projection 6 optimizer sgd device cpu knn-every 0 log-every 1"
@@ -73,7 +74,8 @@ def updates(out: Path) -> Callable[[int], None]:
         with joined(torch.device("cpu"), 60):
             assert merged({f"of {rank}": rank}) == {"of 0": 0, "of 1": 1}
             torch.save(all_states(), out / f"updates-{rank}.pt")
-            torch.save(loop_of_ones_own(slice(4 * rank, 4 * rank + 4)), out / f"loop-{rank}.pt")
+            share = slice(4 * rank, 4 * rank + 4)
+            torch.save([loop_of_ones_own(kind, share) for kind in LOOPS], out / f"loop-{rank}.pt")
             torch.save(sharded_energy(), out / f"sharded-{rank}.pt")
 
     return work
@@ -151,16 +153,16 @@ def of_ones_own(out: Path) -> dict[str, Any]:
     """A user's method on two processes, stopped after its fourth update and gone on with."""
     words = [word.replace("byol", "tests.distributed.own:Own") for word in DIGITS]
 
-    def work(rank: int) -> int:
-        if rank == 1 and not (out / "own").exists():
+    def work(name: str, rank: int) -> int:
+        if rank == 1 and name == "own" and not (out / name).exists():
             before_update(4, lambda: os.kill(os.getpid(), signal.SIGTERM))
-        code = main([*words, "--out", str(out / "own")])
-        with (out / f"dropped-{rank}").open("a") as file:
+        code = main([*words, "--out", str(out / name)])
+        with (out / f"{name}-dropped-{rank}").open("a") as file:
             file.writelines(f"{mask}\n" for mask in Own.dropped)
         return code
 
-    first, second = (forked(2, work, out / f"own-told-{part}") for part in (1, 2))
-    return {"first": first, "second": second}
+    first, second = (forked(2, partial(work, "own"), out / f"own-told-{part}") for part in (1, 2))
+    return {"first": first, "second": second, "whole": forked(2, partial(work, "own-whole"), out / "own-told-3")}
 
 
 def everything(out: Path) -> None:

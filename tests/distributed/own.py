@@ -6,10 +6,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hypersphere.methods import BYOL, Batch, Method, Step
+from hypersphere.methods import BYOL, Batch, InfoMin, Method, MoCo, Step
 from hypersphere.nn import each_view
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.sphere import alignment, uniformity
+
+LOOPS = (BYOL, MoCo, InfoMin)
 
 
 class Own(Method):
@@ -26,15 +28,18 @@ class Own(Method):
         return self.step("own", alignment(z1 * mask[: z1.shape[1]], z2) + uniformity(z1), z1, z2)
 
 
-def loop_of_ones_own(share: slice) -> dict[str, Tensor]:
-    """Gradients of one update of BYOL in float64, of a share of the images, by torch's DistributedDataParallel."""
+def loop_of_ones_own(kind: type[Method], share: slice) -> dict[str, Tensor]:
+    """Gradients and statistics of one update in float64, of a share of the images, with torch's own wrapper."""
     torch.manual_seed(0)
-    encoder = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    method = BYOL(encoder, 6, hidden=8, projection=4).double()
+    encoder = nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    method = kind(encoder, 6, hidden=8, projection=4).double()
     views = tuple(torch.randn(8, 1, 8, 8, dtype=torch.float64) for _ in range(2))
     shared = DistributedDataParallel(method) if dist.is_initialized() else method
     shared(Batch(tuple(view[share] for view in views), torch.arange(8)[share], None)).loss.backward()
-    return {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
+    gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
+    return gradients | {name: x for name, x in method.named_buffers() if "running" in name}
 
 
 def sharded_energy() -> tuple[float, dict[str, Tensor]]:

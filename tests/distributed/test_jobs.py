@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hypersphere.train import load_checkpoint, read_metrics
-from tests.distributed.own import loop_of_ones_own, sharded_energy
+from tests.distributed.own import LOOPS, loop_of_ones_own, sharded_energy
 from tests.distributed.updates import CASES, state_after
 
 
@@ -55,7 +55,7 @@ def updates_are_those_of_one_process(out):
 
 
 def so_are_those_of_loops_of_ones_own(out):
-    wanted = loop_of_ones_own(slice(None))
+    wanted = [loop_of_ones_own(kind, slice(None)) for kind in LOOPS]
     (energy, grads) = sharded_energy()
     assert grads.keys() == {"0.weight", "2.weight"}
     for rank in (0, 1):
@@ -128,7 +128,9 @@ def a_users_method_may_have_idle_weights_and_dropout(out, found):
     assert found["first"]["codes"] == [143, 143]
     assert found["second"]["codes"] == [0, 0]
     assert not [line for line in found["second"]["told"] if "unused" in line or "Warning" in line]
-    one, other = ((out / f"dropped-{rank}").read_text().splitlines() for rank in (0, 1))
+    for rank in (0, 1):  # the same draws as without a stop
+        assert (out / f"own-dropped-{rank}").read_text() == (out / f"own-whole-dropped-{rank}").read_text()
+    one, other = ((out / f"own-dropped-{rank}").read_text().splitlines() for rank in (0, 1))
     assert len(one) == len(other) == 10
     assert len({*one, *other}) == 20
 

@@ -308,6 +308,7 @@ def test_neurons_of_one_weight_are_none():
     """They are 1 or −1 on a sphere of two points."""
     model = nn.Sequential(nn.Linear(1, 64), nn.SiLU(), nn.Linear(64, 8))
     assert list(EnergyRegularizer(model).per_layer()) == ["2"]
+    assert list(EnergyRegularizer(nn.MultiheadAttention(4, 1, kdim=1, vdim=1)).per_layer()) == ["out_proj"]
     with pytest.raises(ValueError, match="has no Linear, Conv or"):
         EnergyRegularizer(model[0])
 
@@ -323,8 +324,10 @@ def test_names_are_those_of_the_model_inside():
 
 
 def test_lazy_layers_are_told():
+    model = nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(4))
+    assert list(EnergyRegularizer(model, where="0").per_layer()) == ["0"]
     with pytest.raises(ValueError, match="run a batch through it first"):
-        EnergyRegularizer(nn.Sequential(nn.LazyLinear(4)))
+        EnergyRegularizer(model)
 
 
 def test_it_says_what_it_is():

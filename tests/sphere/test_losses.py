@@ -51,7 +51,8 @@ def test_a_temperature_can_be_learnt():
     assert gradcheck(hs.nt_xent, (query, key, temperature))
     assert gradcheck(hs.uniformity, (query, temperature))
     for loss in (hs.info_nce, hs.nt_xent):
-        torch.testing.assert_close(loss(query, key, temperature), loss(query, key, 0.3))
+        torch.testing.assert_close(loss(query, key, temperature.reshape(1)), loss(query, key, 0.3))
+    assert hs.uniformity(query, temperature.reshape(1, 1)).shape == ()
     with pytest.raises(ValueError, match=r"temperature must be one number, not \(2,\)"):
         hs.info_nce(query, key, torch.ones(2))
     with pytest.raises(TypeError, match="s has no gradient"):
@@ -63,6 +64,7 @@ def test_types_may_differ():
     wanted = hs.info_nce(query, key.float().double())
     torch.testing.assert_close(hs.info_nce(query, key.float()), wanted)
     torch.testing.assert_close(hs.info_nce(key.float(), query), hs.info_nce(key.float().double(), query))
+    assert hs.info_nce(query.float(), key.float(), negatives=key).dtype == torch.float64
 
 
 def test_what_are_no_points_is_told():

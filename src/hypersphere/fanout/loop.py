@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.fanout.cluster import Cluster, connected
 from hypersphere.fanout.here import Here
 from hypersphere.fanout.processes import Processes
@@ -107,7 +107,7 @@ class _State:
             try:
                 self.after()
             except Exception as error:  # no reason to lose the other runs
-                tell(f"after {work.title}: {error}")
+                tell(f"after {work.title}: {first_line(error)}")
             return
         reason, tries = _reason(status, self.folder / work.name), self.attempts[work.name]
         if status != MISTAKE and tries <= self.retries:

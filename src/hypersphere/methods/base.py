@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from hypersphere.collectives import gather
+from hypersphere.collectives import gather, size
 from hypersphere.errors import UserError
+from hypersphere.nn import keep_views_apart
 
 
 class Batch(NamedTuple):
@@ -43,6 +44,12 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Batch) -> Step: ...
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Step:
+        """Of several processes, in whoever's loop: every BatchNorm has the statistics of all."""
+        if size() > 1:
+            keep_views_apart(self)
+        return super().__call__(*args, **kwargs)
+
     def step(self, name: str, loss: Tensor, *projections: Tensor) -> Step:
         """The method's own loss, and the mean over views of what spreads its (online) projections, of all processes."""
         if self.spreading and not projections:
@@ -59,11 +66,11 @@ class Method(nn.Module, ABC):
         """Pixels a side of all that the encoder sees, by those of the views."""
         return set(views)
 
-    def before_step(self, progress: Tensor) -> None:
-        """Once before each update: what follows a schedule takes its value; `progress`, a 0-dim tensor on the device,
-        is the share of all updates that have been made."""
+    def before_step(self, progress: float | Tensor) -> None:
+        """Once before each update: what follows a schedule takes its value; `progress` is the share of all updates that
+        have been made. In a run it is a 0-dim tensor on the device."""
 
-    def after_step(self, progress: Tensor) -> None:
+    def after_step(self, progress: float | Tensor) -> None:
         """Once after each update, with the `progress` from before it: moving averages."""
 
     def start_epoch(self, features: Features | None) -> None:

@@ -45,5 +45,5 @@ class BYOL(Method):
         t1, t2 = targets()
         return self.step("byol", byol_loss(p1, t2) + byol_loss(p2, t1), z1, z2)
 
-    def after_step(self, progress: Tensor) -> None:
+    def after_step(self, progress: float | Tensor) -> None:
         follow(self.target, nn.Sequential(self.encoder, self.projector), rising(self.tau, progress, self.tau_end))

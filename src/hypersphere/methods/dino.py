@@ -74,13 +74,13 @@ class DINO(Method):
         self.centre.lerp_(all_mean(torch.cat(scores).mean(dim=0)), 1 - self.centre_momentum)
         return targets
 
-    def before_step(self, progress: Tensor) -> None:
+    def before_step(self, progress: float | Tensor) -> None:
         self.prototypes.before_step(progress)
         if self.warmup:
-            share = (progress / self.warmup).clamp(max=1)
+            share = torch.as_tensor(progress / self.warmup).clamp(max=1)
             self.teacher_temperature.copy_(COLD + (self.warm - COLD) * share)
 
-    def after_step(self, progress: Tensor) -> None:
+    def after_step(self, progress: float | Tensor) -> None:
         self.prototypes.normalize()
         online = nn.Sequential(self.encoder, self.projector, self.prototypes)
         follow(self.target, online, rising(self.tau, progress))

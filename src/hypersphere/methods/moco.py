@@ -75,9 +75,8 @@ class MoCo(Method):
         """The newest first; the oldest leave."""
         self.queue.copy_(torch.cat([key.to(self.queue.dtype), self.queue])[: len(self.queue)])
 
-    def after_step(self, progress: Tensor) -> None:
-        decay = torch.full_like(torch.as_tensor(progress), self.tau)
-        follow(self.target, nn.Sequential(self.encoder, self.projector), decay)
+    def after_step(self, progress: float | Tensor) -> None:
+        follow(self.target, nn.Sequential(self.encoder, self.projector), self.tau)
 
 
 def _groups(view: Tensor) -> int:

@@ -15,7 +15,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import cosines, swapped
 from hypersphere.nn import alike_everywhere, each_view, follow, mlp, target_of
-from hypersphere.nn.blocks import blocks_of, places_of
+from hypersphere.nn.blocks import blocks_of, places_of, width_of
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import unit
@@ -55,15 +55,18 @@ class OBoW(Method):
         seed: int = 0,
         scales: int = 2,
         sharpness: float = 15.0,
-        input_shape: tuple[int, int, int] = (3, 32, 32),
+        input_shape: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
         self.blocks = list(blocks_of(encoder))[-scales:]
-        self.target = target_of(encoder).eval()
-        widths = self._widths(input_shape)
         self.target = target_of(encoder)
+        widths = [width_of(encoder.get_submodule(name)) for name in self.blocks] or [features]
+        if input_shape is not None:
+            self.target.eval()
+            widths = self._widths(input_shape)
+            self.target = target_of(encoder)
         self.generators = nn.ModuleList(alike_everywhere(mlp(width, hidden, projection, norm)) for width in widths)
         self.vocabularies = nn.ModuleList(Vocabulary(prototypes, width, sharpness) for width in widths)
         self.temperature, self.tau, self.seed = temperature, tau, seed
@@ -88,9 +91,10 @@ class OBoW(Method):
 
     def _widths(self, input_shape: tuple[int, int, int]) -> list[int]:
         """Of the maps, as the teacher makes them: a block's last layer does not say, where others are added to it."""
+        like = next(self.target.parameters())
         try:
-            return [places.shape[2] for places in self._maps(torch.zeros(1, *input_shape))]
-        except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
+            return [places.shape[2] for places in self._maps(like.new_zeros(1, *input_shape))]
+        except (RuntimeError, ValueError, AssertionError) as error:
             shape = " × ".join(map(str, input_shape))
             raise UserError(f"`encoder` does not take {shape} images ({first_line(error)})") from None
 
@@ -100,7 +104,7 @@ class OBoW(Method):
         found: dict[str, Tensor] = {}
 
         def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-            return lambda module, given, output: found.__setitem__(name, output)
+            return lambda module, given, out: found.__setitem__(name, out[0] if isinstance(out, tuple) else out)
 
         hooks = [self.target.get_submodule(name).register_forward_hook(keep(name)) for name in self.blocks]
         try:
@@ -113,7 +117,7 @@ class OBoW(Method):
     # as torch.compiler.disable does, which would load the compiler here and now, for everybody
     _maps._torchdynamo_disable = True  # type: ignore[attr-defined]
 
-    def after_step(self, progress: Tensor) -> None:
+    def after_step(self, progress: float | Tensor) -> None:
         follow(self.target, self.encoder, rising(self.tau, progress))
 
 

@@ -34,8 +34,8 @@ class Prototypes(nn.Linear):
     def forward(self, z: Tensor) -> Tensor:
         return cosines(z, torch.where(self.learning, self.weight, self.weight.detach()))
 
-    def before_step(self, progress: Tensor) -> None:
-        self.learning.copy_(progress >= self.frozen)
+    def before_step(self, progress: float | Tensor) -> None:
+        self.learning.copy_(torch.as_tensor(progress >= self.frozen))
 
     @torch.no_grad()
     def normalize(self) -> None:

@@ -70,8 +70,8 @@ class SwAV(Method):
         new = torch.stack([unit(gather(z.detach())) for z in projections])
         self.queue.copy_(torch.cat([new, self.queue], dim=1)[:, : self.queue.shape[1]])
 
-    def before_step(self, progress: Tensor) -> None:
+    def before_step(self, progress: float | Tensor) -> None:
         self.prototypes.before_step(progress)
 
-    def after_step(self, progress: Tensor) -> None:
+    def after_step(self, progress: float | Tensor) -> None:
         self.prototypes.normalize()

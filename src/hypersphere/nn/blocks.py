@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 
 def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
@@ -19,6 +20,12 @@ def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
 
 def _size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def width_of(block: nn.Module) -> int:
+    """Channels that a block puts out, as its last layer has them."""
+    last = [layer for layer in block.modules() if isinstance(layer, nn.Linear | _ConvNd)][-1]
+    return last.out_features if isinstance(last, nn.Linear) else last.out_channels
 
 
 def features_in(output: Any) -> Tensor:

@@ -14,10 +14,12 @@ def target_of(online: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def follow(target: nn.Module, online: nn.Module, tau: Tensor) -> None:
+def follow(target: nn.Module, online: nn.Module, tau: float | Tensor) -> None:
     """ξ ← τ ξ + (1 − τ) θ, for parameters; buffers are the target's own."""
     ours: list[Tensor] = list(target.parameters())
     theirs: list[Tensor] = list(online.parameters())
+    where = ours[0].device
+    tau = tau.to(where) if isinstance(tau, Tensor) else torch.full((), tau, device=where)  # which a graph can record
     if usable(ours[0]):
         from hypersphere.kernels import update
 

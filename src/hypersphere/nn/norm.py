@@ -145,8 +145,7 @@ def alike_everywhere(network: nn.Module) -> nn.Module:
 
 def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """`network` of each view: on a GPU of all of a size at once, where that changes nothing but the time it takes."""
-    kept = (views[0].is_cuda or size() > 1) and keep_views_apart(network)  # which synchronizes processes, too
-    if not (kept and views[0].is_cuda):
+    if not (views[0].is_cuda and keep_views_apart(network)):
         return tuple(network(view) for view in views)
     alike = [tuple(group) for _, group in groupby(views, key=lambda view: view.shape)]
     return tuple(out for group in alike for out in together(network, group))

@@ -26,6 +26,8 @@ def build_optimizer(
     """What a group says itself, such as `weight_decay` or `betas`, counts for it. Its learning rate, if it has one, or
     `peak`, if it is `fixed`, stays as it is; the loop sets that of the others, and the progress, which the decay
     follows to its end where that is another."""
+    if any("decay" in group for group in groups):
+        raise ValueError("a group without decay says `weight_decay` 0 and, for LARS, `adapt` False, no longer `decay`")
     decay: dict[str, Any] = {"weight_decay": weight_decay}
     if weight_decay_end is not None:
         decay = {"weight_decay": 0.0, "schedule": (weight_decay, weight_decay_end)}

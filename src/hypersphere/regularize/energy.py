@@ -16,9 +16,9 @@ class EnergyRegularizer(WeightRegularizer):
         regularizer = hs.EnergyRegularizer(model, s=2, metric="geodesic", weight=10.0)
         loss = criterion(model(x), y) + regularizer()
 
-    `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, several of
-    these, or a function of the name and the module; by default all layers with neurons that are trainable now
-    (`WeightRegularizer`). Nothing is registered: the state_dict is empty.
+    `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, classes of
+    them, several of these, or a function of the name and the module; by default all layers with neurons that are
+    trainable now (`WeightRegularizer`). Nothing is registered: the state_dict is empty.
 
     `dimensions` k makes it compressive (CoMHE by random projections, Lin et al. 2020): the energy of the N neurons Pŵ,
     averaged over `projections` matrices P of k × D independent normal numbers. They are drawn once, by the `seed`, and

@@ -131,7 +131,7 @@ def has_neurons(model: nn.Module) -> bool:
 
 
 def layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """All layers of two neurons or more, frozen or not, by name; tied ones once."""
+    """All layers of neurons that can be told apart, frozen or not, by name; tied ones once."""
     return _once(_layers(model))
 
 
@@ -161,26 +161,30 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
             parts = dict.fromkeys(_plain(name).split(".")[0] for name, module in layers if _trainable(module))
             there = f"; its parts with such layers are: {', '.join(parts)}" if parts else ""
             raise ValueError(
-                f"the model has no Linear, Conv or MultiheadAttention layer with two neurons or more in {told}{there}"
+                f"the model has no Linear, Conv or MultiheadAttention layer of neurons to tell apart in {told}{there}"
             )
         wanted |= trainable
+    if any(map(_is_lazy, wanted)):
+        raise ValueError("the model has lazy layers, whose weights are not made yet: run a batch through it first")
     return _once((name, module) for name, module in layers if module in wanted)
 
 
 def _counts(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> bool:
     """Two neurons or more in a group, each of two weights or more: directions that can be told apart."""
-    if any(isinstance(weight, UninitializedParameter) for weight in _stored(layer)):
-        raise ValueError("the model has lazy layers, whose weights are not made yet: run a batch through it first")
+    if _is_lazy(layer):
+        return True
     if isinstance(layer, _ConvNd):
-        neurons, weights = (
-            layer.out_channels // layer.groups,
-            layer.in_channels // layer.groups * prod(layer.kernel_size),
-        )
+        neurons = layer.out_channels // layer.groups
+        weights = layer.in_channels // layer.groups * prod(layer.kernel_size)
     elif isinstance(layer, nn.MultiheadAttention):
-        neurons = weights = layer.embed_dim
+        neurons, weights = layer.embed_dim, min(layer.embed_dim, layer.kdim, layer.vdim)
     else:
         neurons, weights = layer.out_features, layer.in_features
     return neurons > 1 and weights > 1
+
+
+def _is_lazy(layer: nn.Module) -> bool:
+    return any(isinstance(weight, UninitializedParameter) for weight in _stored(layer))
 
 
 def _stored(module: nn.Module) -> list[Tensor]:

@@ -154,7 +154,8 @@ def _batch(pyplot: Any, runs: Runs) -> Any:
         accuracies.setdefault(method, {})[int(batch)] = sum(tops) / len(tops) if tops else None
     for (method, by_batch), colour, dash in zip(accuracies.items(), COLOURS, DASHES, strict=False):
         whole = by_batch[max(by_batch)]
-        changes = {size: top - whole for size, top in sorted(by_batch.items(), reverse=True) if top and whole}
+        known = {size: top for size, top in sorted(by_batch.items(), reverse=True) if top is not None}
+        changes = {size: top - whole for size, top in known.items() if whole is not None}
         axis.plot([*map(str, changes)], [*changes.values()], label=method, color=colour, ls=dash, marker="o")
     axis.set(xlabel="images at once", ylabel="change of linear accuracy, points")
     axis.legend(frameon=False)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hypersphere.sphere.measures import alignment, check_points, check_scale
+from hypersphere.sphere.measures import alignment, check_points, checked_scale
 from hypersphere.sphere.pairwise import row_logsumexp
 from hypersphere.sphere.unit import unit
 
@@ -17,22 +17,23 @@ def byol_loss(p: Tensor, z: Tensor) -> Tensor:
 def info_nce(query: Tensor, key: Tensor, temperature: float | Tensor = 0.5, negatives: Tensor | None = None) -> Tensor:
     """−log of the softmax of each query's own key among all keys, and further negatives (eq:contrastive). A temperature
     that is a tensor has a gradient too; all pairs are in memory at once then."""
-    _check(query, key, temperature)
+    temperature = _checked(query, key, temperature)
     if negatives is not None:
         check_points(negatives, "negatives")
         if negatives.shape[1] != key.shape[1]:
             raise ValueError(f"negatives must have {key.shape[1]} dimensions, as the keys do, not {negatives.shape[1]}")
-    query, key = _alike(unit(query), unit(key))
-    others = key if negatives is None else torch.cat([key, unit(negatives).to(key)])
+    query, key = unit(query), unit(key)
+    others = key if negatives is None else torch.cat([key, unit(negatives)])
     if len(others) < 2:
         raise ValueError("info_nce needs at least one negative: give two images or more, or negatives")
     positive = (query * key).sum(dim=1) / temperature
-    return (row_logsumexp(query, others, 1 / temperature) - positive).mean()
+    wide = torch.promote_types(query.dtype, others.dtype)
+    return (row_logsumexp(query.to(wide), others.to(wide), 1 / temperature) - positive).mean()
 
 
 def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor:
     """SimCLR's loss: InfoNCE of each of the 2N views, its negatives being the 2N − 2 views of other images."""
-    _check(z1, z2, temperature)
+    temperature = _checked(z1, z2, temperature)
     if len(z1) < 2:
         raise ValueError("nt_xent needs at least two images: one has no negatives")
     z1, z2 = unit(z1), unit(z2)
@@ -41,15 +42,9 @@ def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor
     return row_logsumexp(points, points, 1 / temperature, exclude_self=True).mean() - positive
 
 
-def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """In the wider of their types."""
-    dtype = torch.promote_types(a.dtype, b.dtype)
-    return a.to(dtype), b.to(dtype)
-
-
-def _check(a: Tensor, b: Tensor, temperature: float | Tensor) -> None:
+def _checked(a: Tensor, b: Tensor, temperature: float | Tensor) -> float | Tensor:
     check_points(a, "the first")
     check_points(b, "the second")
     if a.shape != b.shape:
         raise ValueError(f"expected two N × D tensors of one shape, not {tuple(a.shape)} and {tuple(b.shape)}")
-    check_scale("temperature", temperature)
+    return checked_scale("temperature", temperature)

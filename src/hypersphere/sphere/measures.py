@@ -41,13 +41,15 @@ def mean_energies(weights: Sequence[Tensor], s: float, metric: Metric, half_spac
     return pair_means(weights, _POTENTIAL[metric], s, half_space=half_space)
 
 
-def check_scale(name: str, value: float | Tensor) -> None:
+def checked_scale(name: str, value: float | Tensor) -> float | Tensor:
     """A tensor's number is not looked at: a GPU would have to be waited for."""
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must be one number, not {tuple(value.shape)}")
-    elif not (value > 0 and math.isfinite(value)):
+        return value.reshape(())
+    if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be finite and above 0, not {value}")
+    return value
 
 
 def check_energy(s: float, metric: str) -> None:
@@ -68,7 +70,7 @@ def uniformity(x: Tensor, t: float | Tensor = 2.0) -> Tensor:
     n = len(x)
     if n < 2:
         raise ValueError("uniformity needs at least two points: there is no pair in one")
-    check_scale("t", t)
+    t = checked_scale("t", t)
     points = unit(x)
     # exp(−t‖x − y‖²) = exp(2t(c − 1)): by log-sum-exp, so that no t underflows.
     rows = row_logsumexp(points, points, 2 * t, exclude_self=True)
@@ -96,7 +98,7 @@ def effective_rank(x: Tensor) -> Tensor:
     try:
         return rank_of(torch.linalg.svdvals(unit(x)))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # of rows that are no numbers
-        return x.new_full((), torch.nan)
+        return unit(x).new_full((), torch.nan)
 
 
 def rank_of(singular: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def row_logsumexp(
 def _row_logsumexp_of_a_learnt_scale(x: Tensor, y: Tensor, scale: Tensor, exclude_self: bool) -> Tensor:
     """All pairs in memory, by operations that torch knows the derivatives of."""
     with without_autocast(x):
-        logits = scale.reshape(()) * (x @ y.T)
+        logits = scale * (x @ y.T)
     if exclude_self:
         logits = logits.masked_fill(torch.eye(x.shape[0], dtype=torch.bool, device=x.device), -torch.inf)
     return logits.logsumexp(dim=1)
