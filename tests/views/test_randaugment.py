@@ -202,6 +202,7 @@ def test_views_have_them_and_are_of_the_sample_alone():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU itself tells who waits for it")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # is not said to see all of them
 def test_on_this_gpu_nothing_waits():
     images, u = torch.rand(8, 3, 32, 32, device="cuda"), torch.rand(8, 2, NUMBERS, device="cuda")
     randaugment(images, u, FILL)
