@@ -1,4 +1,4 @@
-"""Drawn images and untrained runs, for tests of what is done with an encoder."""
+"""Drawn images, untrained runs and what others have learnt, for tests of what is done with an encoder."""
 
 import numpy as np
 import torch
@@ -7,6 +7,7 @@ from PIL import Image, ImageDraw
 from hypersphere.build import build_method, view_recipe
 from hypersphere.config import recipe
 from hypersphere.files import write_json
+from hypersphere.run import evaluate_on, random_encoder
 from hypersphere.train import save_checkpoint
 
 
@@ -39,3 +40,12 @@ def untrained(path, data, **options):
     state = {"hash": config.hash, "step": 1, "seconds": 1.0, "method": method.state_dict(), "optimizer": {}}
     save_checkpoint(path / "checkpoint.pt", state)
     return path
+
+
+def risen(run):
+    """Per cent with one label a class, above a random encoder's."""
+    before, after = (
+        evaluate_on(encoder, run.config, ("few-shot",), "validation")["1-shot"]["top1"]
+        for encoder in (random_encoder(run.config), run.encoder)
+    )
+    return after - before

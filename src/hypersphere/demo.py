@@ -2,16 +2,14 @@
 
 from pathlib import Path
 
-import torch
 from torch import nn
 
-from hypersphere.build import build_method
 from hypersphere.config import recipe
 from hypersphere.evaluate import Evaluation
 from hypersphere.files import next_free_folder, write_json
 from hypersphere.machine import pick_device, provenance
 from hypersphere.pretraining import start
-from hypersphere.run import evaluate_on
+from hypersphere.run import evaluate_on, random_encoder
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
 LEGEND = """\
@@ -31,11 +29,9 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None
     options = {"holdout": "test", "seed": seed, **({} if epochs is None else {"epochs": epochs})}
     base = recipe("byol", "digits", **options)
     folder = next_free_folder(out)
-    torch.manual_seed(seed)
-    untrained = build_method(base, channels=1).encoder
     rows: dict[str, Evaluation] = {
         "raw pixels": evaluate_on(nn.Flatten(), base, PROBES, "test"),
-        "random encoder": evaluate_on(untrained, base, PROBES, "test"),
+        "random encoder": evaluate_on(random_encoder(base), base, PROBES, "test"),
     }
     seconds: dict[str, float] = {}
     for preset, name in NAMES.items():

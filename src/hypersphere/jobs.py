@@ -14,7 +14,7 @@ from hypersphere.fanout import FanOut, Work, fan_out
 from hypersphere.machine import pick_device, provenance
 from hypersphere.pretraining import go_on, start
 from hypersphere.results import Result, name_of
-from hypersphere.run import Run, evaluate_on, held_out_features, initial_encoder, load_config
+from hypersphere.run import Run, evaluate_on, held_out_features, load_config, random_encoder
 
 
 class Job(NamedTuple):
@@ -24,7 +24,7 @@ class Job(NamedTuple):
     title: str  # what people call it
     config: Config
     probes: tuple[str, ...]
-    trained: bool = True  # False: the encoder as it is initialized
+    trained: bool = True  # False: a random encoder
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Res
     """Pretrain, or go on with what was begun, and evaluate on what the config holds out."""
     about = provenance(pick_device(where.get("device", job.config.device)))
     if not job.trained:
-        encoder, config = initial_encoder(job.config.replace(**where)), job.config
+        encoder, config = random_encoder(job.config.replace(**where)), job.config
         found = evaluate_on(encoder, config.replace(**where), job.probes, config.holdout, progress=progress)
         return Result(job.cell, config, config.hash, found, 0.0, about, angles=_angles(encoder, config, where))
     try:

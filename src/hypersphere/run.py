@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from hypersphere.build import build_method, plan_of, view_recipe
 from hypersphere.config import Config
@@ -230,6 +231,15 @@ def initial_encoder(config: Config) -> nn.Module:
         torch.manual_seed(config.seed)
         method = build_method(config, channels=len(view_recipe(config).mean))
     return method.encoder.to(pick_device(config.device))
+
+
+def random_encoder(config: Config) -> nn.Module:
+    """Untrained, to compare with. Its BatchNorm has the statistics of the training images, as a trained one's has: with
+    those it begins with, 0 and 1, it would normalize nothing."""
+    encoder = initial_encoder(config)
+    pixels, view = images_of(config, config.holdout)[0].pixels.to(_device_of(encoder)), centre(view_recipe(config))
+    update_bn(map(view, pixels.tensor_split(1 + len(pixels) // 500)), encoder)
+    return encoder
 
 
 def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> Tensor:

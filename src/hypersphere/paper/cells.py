@@ -26,7 +26,7 @@ class Cell:
     method: str
     data: str = "cifar10"
     options: dict[str, Any] = field(default_factory=dict, hash=False)
-    trained: bool = True  # False: the encoder as it is initialized
+    trained: bool = True  # False: a random encoder
     probes: tuple[str, ...] = ()  # () has all
 
     def config(self, seed: int, **changes: Any) -> Config:

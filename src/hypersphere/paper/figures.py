@@ -31,7 +31,7 @@ def _circle(name: str, method: str = "byol", **options: Any) -> Cell:
 # neurons of the projector's first layer are crowded on a circle, too: their energy outweighs all else. So MHE is shown
 # of all layers but these two, and of all.
 HIDDEN = ("encoder.features", "encoder.head", "projector.[1-9]*", "predictor")
-RANDOM = Cell("circle-random", "byol", options=_circle("random").options, trained=False)
+RANDOM = Cell("circle-random", "byol", options=_circle("random").options, trained=False, probes=("knn",))
 _PLAIN, _REGULARIZED = _circle("byol"), _circle("mhe-hidden", "byol-mhe", **mhe(HIDDEN))
 _WITH_OUTPUT = _circle("mhe", "byol-mhe", **mhe(ALL))
 _TWO_NEURONS = "MHE of all layers but those before and after the two outputs, or of these, too"
