@@ -87,6 +87,12 @@ class Row(NamedTuple):
     labels: tuple[str, ...]
     cell: Cell | None  # None: a figure of others, quoted by the paper
     published: dict[str, float]
+    spread: float | None = None  # half of what lies between the best and the worst run, where the paper has it
+
+    def told(self, metric: str) -> str:
+        """What was published of it."""
+        spread = "" if self.spread is None else f" ± {self.spread:.2f}"
+        return f"{self.published[metric]:.2f}{spread}" if metric in self.published else ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         spread = "" if self.half_width is None else f" ± {self.half_width:.2f}"
-        return f"{self.mean:.2f}{spread} (n = {self.n})"
+        return f"{self.mean:z.2f}{spread} (n = {self.n})"
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:

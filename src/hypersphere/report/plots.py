@@ -67,7 +67,7 @@ def _circle(pyplot: Any, runs: Runs) -> Any:
     picture, axes = pyplot.subplots(2, len(runs), sharey="row", **size)
     grid, at = torch.linspace(-1.5, 1.5, 121), torch.linspace(-math.pi, math.pi, 361)
     for (title, found), above, below in zip(runs.items(), *axes, strict=True):
-        above.set_title(title.replace(", output", ",\noutput"))
+        above.set_title(title.replace(", not", ",\nnot"))
         shown = [run for run in found if run.angles is not None]
         if not shown:
             above.text(0.5, 0.5, "diverged" if found else "not run yet", ha="center", transform=above.transAxes)

@@ -67,7 +67,7 @@ def _table(table: Table, evidence: Evidence, seeds: int, protocol: Protocol, rat
 
 def _numbers(row: Row, table: Table, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
     for metric in table.metrics:
-        yield f"{row.published[metric]:.2f}" if metric in row.published else ""
+        yield row.told(metric)
         yield "" if row.cell is None else shown(row, metric, evidence, protocol)
 
 
