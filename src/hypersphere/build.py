@@ -30,6 +30,7 @@ from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Monitor, Plan, Trainer
 from hypersphere.views import POLICIES, RECIPES, Recipe, Views, folder_recipe, with_small_crops
+from hypersphere.written import referred_to
 
 GIVEN = OF_METHODS | {"seed", "epochs"}  # fields that a method gets where it names them
 
@@ -96,8 +97,10 @@ def regularizer_of(config: Config, method: Method) -> Callable[[], Tensor] | Non
     """The sum of those of the weights that a config weighs."""
     try:
         regularizers = list(_regularizers(config, method))
+    except UserError:
+        raise
     except ValueError as error:
-        raise UserError(f"`energy_layers`: {error}") from None
+        raise UserError(f"{'`regularizer`' if 'measure' in str(error) else '`energy_layers`'}: {error}") from None
     if len(regularizers) < 2:
         return next(iter(regularizers), None)
     return lambda: torch.stack([regularizer() for regularizer in regularizers]).sum()
@@ -120,6 +123,22 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
         yield OrthogonalityRegularizer(
             method, config.orthogonality_kind, weight=config.orthogonality, where=where, seed=config.seed
         )
+    if config.regularizer is not None:
+        own = _own_regularizer(config.regularizer)(method, weight=config.regularizer_weight, where=where)
+        with torch.no_grad():
+            own()  # is it right? before anything is written
+        yield own
+
+
+def _own_regularizer(reference: str) -> type[WeightRegularizer]:
+    kind = referred_to(reference)
+    if not inspect.isclass(kind) or not issubclass(kind, WeightRegularizer):
+        raise UserError(f"{reference} must be a subclass of hypersphere.regularize.WeightRegularizer")
+    if inspect.isabstract(kind):
+        raise UserError(f"{reference} has no measure, which makes one number of each matrix of neurons")
+    if lacking := {"weight", "where"} - set(inspect.signature(kind).parameters):
+        raise UserError(f"{reference}: its __init__ must take {' and '.join(sorted(lacking))}")
+    return kind
 
 
 def view_recipe(config: Config) -> Recipe:
@@ -140,6 +159,7 @@ _OPTIONS_OF = {
     "uniformity": ("uniformity_t",),
     "energy": ("energy_s", "energy_metric", "energy_half_space", "energy_projection"),
     "orthogonality": ("orthogonality_kind",),
+    "regularizer": ("regularizer_weight",),
     "small_crops": ("small_side", "small_area"),
 }
 
@@ -151,7 +171,7 @@ def unused_options(config: Config) -> list[str]:
         *inspect.signature(method_of(config.method).__init__).parameters,
     }  # a norm is the encoder's, too
     idle.update(name for switch, names in _OPTIONS_OF.items() if not getattr(config, switch) for name in names)
-    if not config.energy and not config.orthogonality:
+    if not config.energy and not config.orthogonality and not config.regularizer:
         idle.add("energy_layers")
     idle |= {"lars": set(), "sgd": {"trust"}, "adamw": {"trust", "momentum"}}[config.optimizer]
     if not is_folder(config.data):

@@ -139,6 +139,11 @@ class Config:
     orthogonality: float = 0.0
     # Its norm: of Frobenius, squared (soft), or the spectral one (srip).
     orthogonality_kind: Literal["soft", "srip"] = "soft"
+    # A regularizer of the networks' weights of your own: package.module:Class, a subclass of
+    # hypersphere.regularize.WeightRegularizer (None: none), in the layers of energy_layers.
+    regularizer: str | None = None
+    # Its weight.
+    regularizer_weight: float = 1.0
     # Sub-networks, or name patterns, of the regularized layers.
     energy_layers: tuple[str, ...] = ("projector", "predictor")
 
@@ -205,7 +210,7 @@ class Config:
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1")
         weights = ("uniformity", "energy", "energy_s", "weight_decay", "redundancy")
         diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality")
-        for name in (*weights, *diversity, "knn_every", "seed", "small_crops", "codes_queue"):
+        for name in (*weights, *diversity, "regularizer_weight", "knn_every", "seed", "small_crops", "codes_queue"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
         for name in ("teacher_warmup", "randaugment"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
@@ -227,6 +232,8 @@ class Config:
         self._check("small_area", rises, "two shares, the smaller first, above 0 and at most 1")
         divides = self.micro_batch is None or self.batch % self.micro_batch == 0
         self._check("micro_batch", divides, f"a divisor of `batch` {self.batch}")
+        own = self.regularizer is None or is_reference(self.regularizer)
+        self._check("regularizer", own, "a class of your own, as package.module:Class")
         self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
 
     def _check(self, name: str, right: bool, wanted: str) -> None:
@@ -287,7 +294,7 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
             value = [f"{key}={one}" for key, one in value.items()]
         values = value if isinstance(value, list | tuple) else (value,)
         return tuple(_fitting(name, get_args(kind)[0], part) for part in values)
-    if name == "encoder" and callable(value):
+    if name in ("encoder", "regularizer") and callable(value):
         return _reference(name, value)
     accepted, wanted = _ACCEPTED[kind]
     if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool):

@@ -37,7 +37,8 @@ class Point(NamedTuple):
         """What tells its results from others, beside the hash: the data, swept fields that are not hashed, and which
         edition of the user's code made them."""
         apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
-        own = filter(is_reference, (self.config.method, self.config.encoder, self.config.data))
+        config = self.config
+        own = filter(is_reference, (config.method, config.encoder, config.data, config.regularizer or ""))
         apart += [f"-{hash}" for hash in dict.fromkeys(map(edition, own))]
         return f"{self.config.title}-{self.config.data_name}" + "".join(apart).replace("/", "-")
 

@@ -47,7 +47,7 @@ class EnergyRegularizer(WeightRegularizer):
         self.dimensions, self.projections = dimensions, projections
         self._normals = KeptNormals(projections * (dimensions or 0), seed, PROJECTIONS)
 
-    def _measure(self, matrices: Sequence[Tensor]) -> Tensor:
+    def measure(self, matrices: Sequence[Tensor]) -> Tensor:
         if self.dimensions is None:
             return mean_energies(matrices, self.s, self.metric, self.half_space)
         shadows = [self._project(w, self.dimensions) for w in matrices]

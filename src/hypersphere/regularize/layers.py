@@ -36,9 +36,11 @@ class WeightRegularizer(nn.Module, ABC):
     weight shared by several layers counts once; one that is frozen later still counts, without gradient.
 
     It registers nothing: attached to the model it watches, it adds no parameter and no entry to the state_dict.
+
+    A regularizer of your own is a subclass with a `measure`.
     """
 
-    def __init__(self, model: nn.Module, weight: float, where: Where) -> None:
+    def __init__(self, model: nn.Module, weight: float = 1.0, where: Where = None) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
@@ -49,7 +51,7 @@ class WeightRegularizer(nn.Module, ABC):
         self._layers = _choose(model, where)
 
     @abstractmethod
-    def _measure(self, matrices: Sequence[Tensor]) -> Tensor:
+    def measure(self, matrices: Sequence[Tensor]) -> Tensor:
         """One number for each matrix, whose rows (dimensions after the first being one) are neurons."""
 
     def per_layer(self) -> dict[str, Tensor]:
@@ -61,7 +63,12 @@ class WeightRegularizer(nn.Module, ABC):
 
     def _of_layers(self) -> Tensor:
         groups = [groups_of(layer) for _, layer in self._layers]
-        return means(self._measure([w for group in groups for w in group]), [len(group) for group in groups])
+        matrices = [w for group in groups for w in group]
+        measured = self.measure(matrices)
+        if measured.shape != (len(matrices),):
+            name, shape = type(self).__name__, tuple(measured.shape)
+            raise ValueError(f"{name}.measure must give one number for each of {len(matrices)} matrices, not {shape}")
+        return means(measured, [len(group) for group in groups])
 
 
 def means(values: Tensor, counts: Sequence[int]) -> Tensor:

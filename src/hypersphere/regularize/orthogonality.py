@@ -49,7 +49,7 @@ class OrthogonalityRegularizer(WeightRegularizer):
         self.kind, self.iterations = kind, iterations
         self._normals = KeptNormals(1, seed, POWER)
 
-    def _measure(self, matrices: Sequence[Tensor]) -> Tensor:
+    def measure(self, matrices: Sequence[Tensor]) -> Tensor:
         return torch.stack([self._of_matrix(widen(w).flatten(1)) for w in matrices])
 
     def _of_matrix(self, w: Tensor) -> Tensor:

@@ -1,0 +1,96 @@
+"""A regularizer of weights that a user wrote, in a run."""
+
+import sys
+
+import pytest
+import torch
+
+import hypersphere as hs
+from hypersphere.build import build_method, regularizer_of, unused_options
+from hypersphere.cli import main
+from hypersphere.config import recipe
+from hypersphere.grid import Point
+from hypersphere.regularize import WeightRegularizer
+from hypersphere.written import referred_to
+
+MODULE = """
+import torch
+from hypersphere.regularize import WeightRegularizer
+
+class Small(WeightRegularizer):
+    def measure(self, matrices):
+        return torch.stack([w.square().mean() for w in matrices])
+
+class Unmeasured(WeightRegularizer):
+    pass
+
+class OneNumber(WeightRegularizer):
+    def measure(self, matrices):
+        return matrices[0].sum()
+
+class Unweighted(Small):
+    def __init__(self, model):
+        super().__init__(model)
+
+def nothing(): ...
+"""
+SMALL = {"hidden": 16, "projection": 8, "device": "cpu", "knn_every": 0}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    (tmp_path / "own_weights.py").write_text(MODULE)
+    yield tmp_path
+    sys.modules.pop("own_weights", None)
+
+
+def test_a_run_with_it(here):
+    options = {"regularizer": "own_weights:Small", "regularizer_weight": 3.0, "energy_layers": ("predictor",)}
+    run = hs.pretrain("byol", "digits", epochs=1, log_every=1, progress=False, out=here / "run", **SMALL, **options)
+    torch.manual_seed(run.config.seed)
+    method = build_method(run.config, channels=1)
+    weights = [w for name, w in method.predictor.named_parameters() if w.ndim == 2]
+    wanted = 3.0 * sum((w.double() ** 2).sum() / w.numel() for w in weights)
+    assert run.metrics[0]["regularizer"] == pytest.approx(wanted.item(), rel=1e-5)
+    assert run.metrics[-1]["regularizer"] < run.metrics[0]["regularizer"]
+    assert hs.load_run(run.path, "cpu").config.regularizer == "own_weights:Small"
+
+
+def test_it_comes_beside_the_energy_and_may_be_the_class_itself(here):
+    kind = referred_to("own_weights:Small")
+    config = recipe("byol-mhe", "digits", regularizer=kind, **SMALL)
+    method = build_method(config, channels=1)
+    energy = hs.EnergyRegularizer(method, 2, "geodesic", config.energy, where=config.energy_layers)
+    own = kind(method, where=config.energy_layers)
+    assert isinstance(own, WeightRegularizer)
+    assert torch.allclose(regularizer_of(config, method)(), energy() + own())
+    assert unused_options(config) == []
+    assert unused_options(recipe("byol", "digits", regularizer_weight=2.0, **SMALL)) == ["regularizer_weight"]
+
+
+def test_a_sweep_notices_another_edition_of_it(here):
+    point = Point({}, recipe("byol", "digits", regularizer="own_weights:Small", **SMALL))
+    before = point.name
+    (here / "own_weights.py").write_text(MODULE + "\n# changed\n")
+    assert point.name != before
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_weights:Unmeasured", "own_weights:Unmeasured has no measure"),
+        ("own_weights:OneNumber", "--regularizer: OneNumber.measure must give one number for each of 2 matrices"),
+        ("own_weights:Unweighted", "its __init__ must take weight and where"),
+        ("own_weights:nothing", "must be a subclass of hypersphere.regularize.WeightRegularizer"),
+        ("energy", "--regularizer must be a class of your own, as package.module:Class"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(here, capsys, name, message):
+    options = ["--regularizer", name, "--energy-layers", "predictor", "--hidden", "16", "--out", "run"]
+    assert main(["pretrain", "byol", "--data", "digits", *options]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert not (here / "run").exists()
