@@ -1,13 +1,17 @@
 """Real processes of the command line, quickly started: forked from one that has loaded torch already."""
 
+import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import pytest
 
 _LOADED = ["hypersphere.pretraining", "hypersphere.nn.resnet", "sklearn.datasets", "tyro", "rich.console"]
 
@@ -61,3 +65,29 @@ def _command(words, told, file_limit):
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     sys.exit(main(words))
+
+
+_ONE_BY_ONE = """if True:
+    import contextlib, io, json, sys
+    from hypersphere.cli import main
+
+    found = []
+    for words in json.load(sys.stdin):
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            status = main(words)
+        found.append((words, status, out.getvalue(), err.getvalue()))
+    print(json.dumps(found))"""
+
+
+def without_privileges(*commands):
+    """Commands, one after the other in one process, to which modes of files apply even if root starts it."""
+    powers = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    with tempfile.NamedTemporaryFile() as file:
+        os.chmod(file.name, 0)
+        unknown = powers and not shutil.which("setpriv")
+        if unknown or subprocess.run([*powers, "test", "!", "-r", file.name]).returncode:
+            pytest.skip("nothing can be forbidden here")
+    asked = json.dumps([[str(word) for word in words] for words in commands])
+    process = [*powers, sys.executable, "-c", _ONE_BY_ONE]
+    told = subprocess.run(process, input=asked, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+    return [subprocess.CompletedProcess(*found) for found in json.loads(told)]

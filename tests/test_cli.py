@@ -20,7 +20,7 @@ from hypersphere.commands.learn import PretrainOptions
 from hypersphere.options import take_word
 from hypersphere.probes import EVERY_PROBE
 from hypersphere.train import load_checkpoint, read_metrics
-from tests.processes import Process, completed
+from tests.processes import Process, completed, without_privileges
 
 COMMAND = [sys.executable, "-m", "hypersphere"]
 SMALL = ["--data", "digits", "--hidden", "32", "--projection", "8", "--device", "cpu"]
@@ -216,6 +216,27 @@ def test_a_mistake_ends_a_real_process(tmp_path):
         one_line(found)
         assert len(found.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_one_may_not_enter(unbroken, tmp_path):
+    (images := tmp_path / "in").mkdir()
+    Image.new("RGB", (9, 9)).save(images / "a.png")
+    (locked := tmp_path / "locked").mkdir(mode=0)
+    commands = [
+        ["pretrain", "byol", "--data", locked / "in"],
+        ["pretrain", "byol", *SMALL, "--out", locked / "run"],
+        ["pretrain", "--resume", locked / "run"],
+        ["evaluate", locked / "run"],
+        ["embed", unbroken, locked / "in", "-o", tmp_path / "vectors.npz"],
+        ["embed", unbroken, images, "-o", locked / "vectors.npz"],
+        ["neighbours", locked / "vectors.npz", images / "a.png"],
+        ["export", unbroken, "--out", locked / "export"],
+        ["report", unbroken, "-o", locked / "report.html"],
+        ["diagnose", locked / "vectors.npy"],
+    ]
+    for found in without_privileges(*commands):
+        assert f"permission denied for {locked}/" in one_line(found)
+    locked.rmdir()  # nothing is in it
 
 
 def test_where_a_terminal_knows_no_unicode(unbroken):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from hypersphere.errors import Elsewhere, UserError, with_dashes
+from hypersphere.errors import Elsewhere, UserError, refusals_told, with_dashes
 from hypersphere.launch import is_first, place_on_machine
 
 HEARD = 2.0  # seconds in which a launcher that has seen one process end will have ended the others
@@ -19,7 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(AttributeError):  # where a terminal has no ±, it gets a question mark
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        _run(words)
+        with refusals_told():
+            _run(words)
         sys.stdout.flush()
     except Elsewhere:
         return 2

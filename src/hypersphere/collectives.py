@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hypersphere.errors import Elsewhere, UserError
+from hypersphere.errors import Elsewhere, UserError, refusals_told
 from hypersphere.launch import place_on_machine
 
 K = TypeVar("K")
@@ -130,7 +130,8 @@ def _together(work: Callable[[], object] | None, flag: Callable[[], int] = lambd
     failure = None
     try:
         if work is not None:
-            work()
+            with refusals_told():
+                work()
     except UserError as error:
         failure = error
     if size() == 1:

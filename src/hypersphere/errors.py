@@ -3,9 +3,10 @@
 Messages name options as Python does, in backticks (`micro_batch`); the command line shows them as its own.
 """
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class UserError(ValueError):
@@ -28,6 +29,18 @@ class RunsFailed(UserError):
 
 class Elsewhere(UserError):
     """What another process of the job tells: this one ends without a word."""
+
+
+@contextlib.contextmanager
+def refusals_told() -> Iterator[None]:
+    """A path that one may not enter is a user's mistake: wherever it is met first, even in asking whether it exists."""
+    try:
+        yield
+    except PermissionError as error:
+        if error.filename is None:  # of no file
+            raise
+        told = f"permission denied for {error.filename}, or for a folder above it"
+        raise UserError(f"{told}: choose another, or have its owner let you in") from None
 
 
 def with_dashes(message: str) -> str:
