@@ -19,6 +19,7 @@ from hypersphere.errors import UserError
 from hypersphere.presets import folder_options
 from hypersphere.report.portrait import portray
 from hypersphere.train import loop
+from tests.processes import without_privileges
 
 SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 2}
 SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, "knn_every": 1}
@@ -64,6 +65,32 @@ def test_a_folder_of_classes(folder, capsys, tmp_path):
     assert found["knn"]["top1"] == 100.0  # red and blue are told apart by anything
     assert hs.diagnose(run).findings[0].name == "alignment"
     assert main(["evaluate", str(run.path), "--probes", "knn", "--device", "cpu"]) == 0
+
+
+def test_folders_that_cannot_be_read(folder, tmp_path):
+    """Of three classes one is closed; then all are."""
+    draw(folder / "green/1.png", 1, (20, 180, 20))
+    (folder / "green").chmod(0)
+    small = [f"--{name}={SMALL[name]}" for name in SMALL if name != "progress"]
+    run, vectors, again = tmp_path / "run", tmp_path / "vectors.npz", tmp_path / "again.npz"
+    pretrain, embed = without_privileges(
+        ["pretrain", "byol", "--data", folder, "--out", run, *[word.replace("_", "-") for word in small]],
+        ["embed", run, folder, "-o", vectors],
+    )
+    assert "; 2 classes; folders that could not be read: 1\n" in pretrain.stderr
+    assert f"1 folder could not be read: green (Permission denied); all are listed in {run}" in pretrain.stderr
+    for found, listed in ((pretrain, run / "unreadable.tsv"), (embed, tmp_path / "vectors.unreadable.tsv")):
+        assert "3 files and 1 folder could not be read" in found.stderr
+        assert f"{folder}/green/\tPermission denied\n" in listed.read_text()
+    assert "36 images, 128 numbers each; 4 unreadable" in embed.stdout
+    for closed in (folder / "red", folder / "blue"):
+        closed.chmod(0)
+    found = without_privileges(["pretrain", "byol", "--data", folder], ["embed", run, folder, "-o", again])
+    for each in found:
+        assert each.returncode == 2
+        assert f"no image below {folder} can be read: {folder}/" in each.stderr
+    for closed in folder.iterdir():
+        closed.chmod(0o700)
 
 
 def test_pictures_without_labels(folder, tmp_path):

@@ -37,8 +37,8 @@ def embed(
 ) -> Embedded:
     """Write path and vector of every image below the folder `images` into `out`, a .parquet or .npz file.
 
-    `source` is a run or an exported encoder. Files that cannot be read are left out, and listed beside `out` in
-    .unreadable.tsv. How names that are no text are kept is said in `vectors`.
+    `source` is a run or an exported encoder. Files and folders that cannot be read are left out, and listed beside
+    `out` in .unreadable.tsv. How names that are no text are kept is said in `vectors`.
     """
     out, images = Path(out), Path(images)
     check_output(out)
@@ -53,7 +53,7 @@ def embed(
         with _closing(writer(scratch, out.suffix, loaded.features, _about(loaded, images), names_are_text)) as file:
             rows = _write(file, _encoded(loaded, stream, bar), rows_at_once(loaded.features))
         if not rows:
-            path, reason = next(iter(stream.unreadable.items()))
+            path, reason = next(reversed(stream.unreadable.items()))
             raise UserError(f"none of {len(stream.paths)} images could be read, such as {shown(path)} ({reason})")
     _list(stream.unreadable, out.with_suffix(".unreadable.tsv"))
     return Embedded(rows, loaded.features, stream.unreadable)
@@ -61,16 +61,17 @@ def embed(
 
 def _stream(loaded: Loaded, images: Path, workers: int | None) -> tuple[Stream, bool]:
     """Of what is below the folder; and whether all names are text."""
-    paths, on_gpu = some_images(images), loaded.device.type == "cuda"
+    files, on_gpu = some_images(images), loaded.device.type == "cuda"
     stream = Stream(
-        paths,
+        files.paths,
         loaded.preprocess.pixels,
         side=loaded.preprocess.side,
         workers=default_workers(on_gpu) if workers is None else workers,
         pin=on_gpu,
         fill=False,
     )
-    return stream, all(is_text(str(path)) for path in paths)
+    stream.unreadable.update(files.closed)
+    return stream, all(is_text(str(path)) for path in files.paths)
 
 
 def _about(loaded: Loaded, images: Path) -> dict[str, Any]:

@@ -77,6 +77,8 @@ from hypersphere.train import (
 from hypersphere.views import Views
 from hypersphere.written import is_arrays
 
+UNREADABLE = "unreadable.tsv"  # of a run that learns from files: what it could not read
+
 
 def pretrain(
     method: str | type[Method] | None = None,
@@ -180,6 +182,8 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
                 _restore(run, trainer, plan, progress)
             if files is not None:
                 first_does(lambda: save_files(run.path / FILES, *files))
+                closed = {**files[0].closed, **files[1].closed}
+                first_does(lambda: tell_unreadable(closed, run.path / UNREADABLE))
             _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)
     return run
 
@@ -270,7 +274,7 @@ def _go(
             raise
         finally:
             if rank() == 0:
-                listed = run.path / "unreadable.tsv"
+                listed = run.path / UNREADABLE
                 tell_unreadable(unreadable, listed, before=read_unreadable(listed))
 
 

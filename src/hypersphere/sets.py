@@ -71,7 +71,8 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     if len(files) < 2:
         raise UserError(f"{where} holds one image: learning takes two or more")
     config = _recipe_by_size(method, where, found.images, found.sides[1], options)
-    tell(f"{where}: {found}; {_classes_told(files.classes)}")
+    missing = f"; folders that could not be read: {len(files.closed)}" if files.closed else ""
+    tell(f"{where}: {found}; {_classes_told(files.classes)}{missing}")
     return config
 
 

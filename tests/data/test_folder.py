@@ -19,7 +19,7 @@ def touch(folder, *names):
 
 def test_images_of_all_depths_in_the_order_of_names(tmp_path):
     touch(tmp_path, "b.JPG", "a/c.png", "a/x/y/d.jpeg", "notes.txt", ".hidden.png", ".cache/e.png", "a/f")
-    assert [str(p.relative_to(tmp_path)) for p in find_images(tmp_path)] == ["a/c.png", "a/x/y/d.jpeg", "b.JPG"]
+    assert [str(p.relative_to(tmp_path)) for p in find_images(tmp_path).paths] == ["a/c.png", "a/x/y/d.jpeg", "b.JPG"]
     assert list_folder(tmp_path).labels is None  # b.JPG is in no class
 
 
@@ -37,13 +37,13 @@ def test_a_loop_of_links_ends_and_a_link_is_followed(tmp_path):
     touch(tmp_path, "real/a/1.png", "else/2.png")
     (tmp_path / "real/a/up").symlink_to(tmp_path / "real")
     (tmp_path / "real/link").symlink_to(tmp_path / "else")
-    assert sorted(p.name for p in find_images(tmp_path / "real")) == ["1.png", "2.png"]
+    assert sorted(p.name for p in find_images(tmp_path / "real").paths) == ["1.png", "2.png"]
 
 
 def test_names_that_are_not_unicode(tmp_path):
     name = os.fsencode(tmp_path) + b"/caf\xe9.png"
     open(name, "wb").close()
-    (found,) = find_images(tmp_path)
+    (found,) = find_images(tmp_path).paths
     assert os.fsencode(found) == name
     assert shown(found).endswith("caf�.png")
     shown(found).encode()
@@ -63,6 +63,13 @@ def test_unreadable_files_of_an_earlier_part_stay_listed(tmp_path, capsys):
     tell_unreadable({Path("a.jpg"): "no image", Path("b.jpg"): "no image"}, listed, before=read_unreadable(listed))
     assert listed.read_bytes() == b"a.jpg\tno image\nb.jpg\tno image\ncaf\xe9.jpg\tno image\n"
     assert "3 files could not be read: a.jpg (no image), b.jpg (no image)" in capsys.readouterr().err
+
+
+def test_folders_are_counted_apart(tmp_path, capsys):
+    tell_unreadable({"in/b/": "Permission denied"}, tmp_path / "listed.tsv")
+    assert "1 folder could not be read: b (Permission denied);" in capsys.readouterr().err
+    tell_unreadable({"in/a.jpg": "no image", "in/b/": "-", "in/c/": "-"}, tmp_path / "listed.tsv")
+    assert "1 file and 2 folders could not be read: a.jpg" in capsys.readouterr().err
 
 
 def test_names_and_reasons_of_several_lines_are_listed_in_one(tmp_path, capsys):

@@ -2,8 +2,8 @@
 
 import csv
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ class Listing:
     paths: tuple[Path | str, ...]
     labels: Tensor | None = None  # N, int64
     classes: tuple[str, ...] = ()
+    closed: Mapping[Path | str, str] = field(default_factory=dict)  # folders that could not be read, and why
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -33,25 +34,34 @@ class Listing:
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), labels=labels)
 
 
-def find_images(folder: Path) -> tuple[Path, ...]:
+def find_images(folder: Path) -> Listing:
     """All image files below, through links, each folder once; in the order of their names."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder")
-    return tuple(sorted(_walk(folder), key=os.fsencode))
+    closed: dict[Path | str, str] = {}
+    return Listing(tuple(sorted(_walk(folder, closed), key=os.fsencode)), closed=closed)
 
 
-def some_images(folder: Path) -> tuple[Path, ...]:
+def some_images(folder: Path) -> Listing:
     """The same, where there is one at least."""
-    paths = find_images(folder)
-    if not paths:
+    files = find_images(folder)
+    if files.closed and not files.paths:
+        where, reason = next(iter(files.closed.items()))
+        raise UserError(f"no image below {folder} can be read: {shown(where)} could not be opened ({reason})")
+    if not files.paths:
         tars = "; tar files are given by name: " + str(folder / "*.tar") if any(folder.glob("*.tar")) else ""
         raise UserError(f"there is no image below {folder} (of the kinds {', '.join(sorted(SUFFIXES))}){tars}")
-    return paths
+    return files
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, closed: dict[Path | str, str]) -> Iterator[Path]:
+    """Folders that cannot be read are noted in `closed`, by names that end in a slash."""
+
+    def note(error: OSError) -> None:
+        closed[os.path.join(os.fsdecode(error.filename), "")] = error.strerror or type(error).__name__
+
     seen: set[tuple[int, int]] = set()  # folders, so that a link to one above ends
-    for here, below, files in os.walk(folder, followlinks=True):
+    for here, below, files in os.walk(folder, onerror=note, followlinks=True):
         about = os.stat(here)
         if (about.st_dev, about.st_ino) in seen:
             below.clear()
@@ -67,13 +77,13 @@ def is_image(name: str) -> bool:
 
 def list_folder(folder: Path) -> Listing:
     """With labels where every image lies in one of several folders, which are then its classes."""
-    paths = some_images(folder)
-    owners = [path.relative_to(folder).parts[0] if path.parent != folder else None for path in paths]
-    classes = tuple(sorted({owner for owner in owners if owner is not None}, key=os.fsencode))
-    if None in owners or len(classes) < 2:
-        return Listing(paths)
+    files = some_images(folder)
+    owners = [Path(path).relative_to(folder).parts[:-1] for path in files.paths]
+    classes = tuple(sorted({owner[0] for owner in owners if owner}, key=os.fsencode))
+    if not all(owners) or len(classes) < 2:
+        return files
     number = {name: n for n, name in enumerate(classes)}
-    return Listing(paths, torch.tensor([number[owner] for owner in owners if owner is not None]), classes)
+    return replace(files, labels=torch.tensor([number[owner[0]] for owner in owners]), classes=classes)
 
 
 def shown(path: Path | str) -> str:

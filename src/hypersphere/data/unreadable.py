@@ -1,8 +1,8 @@
-"""Files that could not be read: listed in a file, and told in one line."""
+"""Files, and folders, that could not be read: listed in a file, and told in one line."""
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hypersphere.data.folder import shown
@@ -24,8 +24,7 @@ def tell_unreadable(
         first = [(Path(file).name, reason) for file, reason in list(unreadable.items())[:3]]
         some = ", ".join(f"{_told(name)} ({_told(reason)})" for name, reason in first)
         more = ", …" if len(known) > 3 else ""
-        count = f"{len(known)} file" + "s" * (len(known) > 1)
-        tell(f"{count} could not be read: {some}{more}; all are listed in {shown(listed)}")
+        tell(f"{_counted(known)} could not be read: {some}{more}; all are listed in {shown(listed)}")
 
 
 def read_unreadable(listed: Path) -> dict[Path | str, str]:
@@ -34,6 +33,13 @@ def read_unreadable(listed: Path) -> dict[Path | str, str]:
         return {}
     lines = (line.rpartition(b"\t") for line in listed.read_bytes().splitlines())
     return {os.fsdecode(_plain(file)): _plain(reason).decode("utf-8", "replace") for file, _, reason in lines}
+
+
+def _counted(names: Collection[bytes]) -> str:
+    """The names of folders end in a slash."""
+    folders = sum(name.endswith(os.fsencode(os.sep)) for name in names)
+    counts = {"file": len(names) - folders, "folder": folders}
+    return " and ".join(f"{n} {kind}{'s' * (n > 1)}" for kind, n in counts.items() if n)
 
 
 def _escaped(text: str | bytes) -> bytes:
