@@ -54,7 +54,7 @@ def test_a_folder_of_classes(folder, capsys, tmp_path):
         "25 png, 14 jpg", "26 png, 13 jpg"
     )
     assert "pixels, 20 the median" in told
-    assert "; 2 classes\n" in told
+    assert "; 2 classes: blue, red\n" in told
     assert "input of 16 × 16, 8 images an update" in told
     assert "3 files could not be read" in told
     listed = (tmp_path / "run/unreadable.tsv").read_text().splitlines()
@@ -77,7 +77,7 @@ def test_folders_that_cannot_be_read(folder, tmp_path):
         ["pretrain", "byol", "--data", folder, "--out", run, *[word.replace("_", "-") for word in small]],
         ["embed", run, folder, "-o", vectors],
     )
-    assert "; 2 classes; folders that could not be read: 1\n" in pretrain.stderr
+    assert "; 2 classes: blue, red; folders that could not be read: 1\n" in pretrain.stderr
     assert f"1 folder could not be read: green (Permission denied); all are listed in {run}" in pretrain.stderr
     for found, listed in ((pretrain, run / "unreadable.tsv"), (embed, tmp_path / "vectors.unreadable.tsv")):
         assert "3 files and 1 folder could not be read" in found.stderr
@@ -229,6 +229,56 @@ def test_train_and_test_folders_are_a_split(folder, tmp_path):
     assert run.evaluate(("knn",))["knn"]["top1"] == 100.0
     with pytest.raises(UserError, match="has no test set"):
         hs.pretrain("byol", data=str(tmp_path / "split/train"), holdout="test", **SMALL)
+
+
+@pytest.mark.parametrize(
+    "names", [("Train", "Val", "TEST"), ("training", "validation", "testing"), ("TRAIN", "valid", "Testing")]
+)
+def test_a_split_by_other_names(tmp_path, names):
+    counts = dict(zip(names, (8, 4, 6), strict=True))
+    for name, count in counts.items():
+        for n in range(count):
+            draw(tmp_path / "in" / name / "ab"[n % 2] / f"{n}.png", n, (99, 9, 9))
+    config = sets.recipe_for("byol", tmp_path / "in")
+    for holdout, held_out in (("validation", names[1]), ("test", names[2])):
+        for files, name in zip(sets.files_of(config, holdout), (names[0], held_out), strict=True):
+            assert {path.relative_to(tmp_path / "in").parts[0] for path in files.paths} == {name}
+            assert (len(files), files.classes) == (counts[name], ("a", "b"))
+
+
+def test_names_that_are_no_split_or_more_than_one(tmp_path):
+    for name in ("train", "training", "bus"):
+        draw(tmp_path / name / "a/1.png", 1, (99, 9, 9))
+    assert sets.recipe_for("byol", tmp_path).data == str(tmp_path)  # three classes
+    assert sets._parts(str(tmp_path), None)["train"].classes == ("bus", "train", "training")
+    draw(tmp_path / "test/a/1.png", 1, (99, 9, 9))
+    with pytest.raises(UserError, match="train and training could each be the train images: rename all but one"):
+        sets.recipe_for("byol", tmp_path)
+    shutil.rmtree(tmp_path / "training")
+    draw(tmp_path / "test/b/1.png", 1, (99, 9, 9))
+    with pytest.raises(UserError, match="the folders of classes below train and test must be the same"):
+        sets.recipe_for("byol", tmp_path)
+
+
+def test_classes_below_a_folder_of_their_own_are_told(tmp_path, capsys):
+    for n in range(12):
+        draw(tmp_path / "in/images/all" / f"kind {n % 3}" / f"{n}.png", n, (99, 9, 9))
+    files = sets.files_of(sets.recipe_for("byol", tmp_path / "in"), "validation")[0]
+    assert (files.labels, len(files)) == (None, 12)  # as before: runs that have begun go on with the same
+    look = f"no labels; the 3 folders in {tmp_path}/in/images/all look like classes: give that folder"
+    assert look in capsys.readouterr().err
+    draw(tmp_path / "in/images/all/1.png", 1, (99, 9, 9))
+    sets.recipe_for("byol", tmp_path / "in")
+    assert "no labels\n" in capsys.readouterr().err  # some are in none of the three
+    sets.recipe_for("byol", tmp_path / "in/images/all/kind 0")
+    assert "no labels\n" in capsys.readouterr().err
+
+
+def test_names_of_many_classes_are_not_told(tmp_path, capsys):
+    for n in range(30):
+        draw(tmp_path / f"kind {n}/a.png", n, (99, 9, 9))
+    sets.recipe_for("byol", tmp_path)
+    assert "; 30 classes\n" in capsys.readouterr().err
 
 
 def test_defaults_follow_what_is_there():

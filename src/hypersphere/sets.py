@@ -15,7 +15,7 @@ from torch import Tensor
 from hypersphere.config import Config, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, list_data, load_data
 from hypersphere.data.arrays import read_arrays
-from hypersphere.data.folder import labels_from, list_folder
+from hypersphere.data.folder import deepest_folder, labelled_below, labels_from, list_folder, shown
 from hypersphere.data.shards import MEMBER, is_shards, list_shards
 from hypersphere.data.splits import held_out_of
 from hypersphere.data.stream import Stream, Wanted, default_workers
@@ -33,6 +33,10 @@ from hypersphere.written import is_arrays, is_reference, reference_to
 MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that are held in memory
 WATCHED, TRIED = (4096, 1024), (16, 16)  # and that monitors do; and that processes without monitors do
 FILES = "files.json"  # of a run that learns from files: their names and labels
+# name of a folder, in lower case → which part of a split it is
+PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
+PARTS |= {"test": "test", "testing": "test"}
+FEW_LETTERS = 60  # in which names of classes are told
 
 
 class Voting(NamedTuple):
@@ -71,8 +75,8 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     if len(files) < 2:
         raise UserError(f"{where} holds one image: learning takes two or more")
     config = _recipe_by_size(method, where, found.images, found.sides[1], options)
-    missing = f"; folders that could not be read: {len(files.closed)}" if files.closed else ""
-    tell(f"{where}: {found}; {_classes_told(files.classes)}{missing}")
+    closed = f"; folders that could not be read: {len(files.closed)}" if files.closed else ""
+    tell(f"{where}: {found}; {_classes_told(files.classes)}{_deeper_told(where, files)}{closed}")
     return config
 
 
@@ -106,26 +110,50 @@ def _recipe_by_size(method: str, where: str, images: int, side: int, options: di
 
 
 def _classes_told(classes: tuple[str, ...]) -> str:
-    return f"{len(classes)} classes" if classes else "no labels"
+    if not classes:
+        return "no labels"
+    names = shown(", ".join(classes))
+    return f"{len(classes)} classes" + f": {names}" * (len(names) <= FEW_LETTERS)
+
+
+def _deeper_told(where: str, files: Listing) -> str:
+    """Classes are looked for in the folder given. Where all lies below one folder in it, they may be there."""
+    if files.classes or is_shards(where) or (deepest := deepest_folder(files)) == Path(where):
+        return ""
+    classes = labelled_below(deepest, files).classes
+    look = f"; the {len(classes)} folders in {shown(deepest)} look like classes: give that folder to have labels"
+    return look * bool(classes)
 
 
 def _parts(where: str, labels: str | None) -> dict[str, Listing]:
-    """What is learnt from, "train"; and "val" and "test" where folders of these names lie beside it."""
+    """What is learnt from, "train"; and "val" and "test" where folders of such names lie beside it."""
     if is_shards(where):
         found = {"train": list_shards(where)}
-    elif labels is None and len(folders := _named_folders(Path(where))) > 1 and "train" in folders:
+    elif labels is None and (folders := _split_folders(where)):
         found = {name: list_folder(folder) for name, folder in folders.items()}
         for name, files in found.items():
             if files.classes != found["train"].classes:
-                raise UserError(f"{where}: the folders of classes below train and {name} must be the same")
+                told = f"{folders['train'].name} and {folders[name].name}"
+                raise UserError(f"{where}: the folders of classes below {told} must be the same")
     else:
         found = {"train": list_folder(Path(where))}
     return found if labels is None else {"train": labels_from(Path(labels), found["train"], Path(where))}
 
 
-def _named_folders(folder: Path) -> dict[str, Path]:
-    names = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-    return {name: folder / told for told, name in names.items() if (folder / told).is_dir()}
+def _split_folders(where: str) -> dict[str, Path]:
+    """By part, the folders that are a split, whatever the case of their names: none, unless one is to be learnt from
+    and another held out."""
+    _, below, _ = next(os.walk(where), ("", [], []))
+    named: dict[str, list[str]] = {}
+    for name in sorted(below):
+        if part := PARTS.get(name.lower()):
+            named.setdefault(part, []).append(name)
+    if "train" not in named or len(named) < 2:
+        return {}
+    for part, names in named.items():
+        if len(names) > 1:
+            raise UserError(f"{where}: {' and '.join(names)} could each be the {part} images: rename all but one")
+    return {part: Path(where, *names) for part, names in named.items()}
 
 
 def files_of(config: Config, holdout: Holdout, run: Path | None = None) -> tuple[Listing, Listing]:

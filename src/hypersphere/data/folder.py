@@ -77,13 +77,21 @@ def is_image(name: str) -> bool:
 
 def list_folder(folder: Path) -> Listing:
     """With labels where every image lies in one of several folders, which are then its classes."""
-    files = some_images(folder)
+    return labelled_below(folder, some_images(folder))
+
+
+def labelled_below(folder: Path, files: Listing) -> Listing:
     owners = [Path(path).relative_to(folder).parts[:-1] for path in files.paths]
     classes = tuple(sorted({owner[0] for owner in owners if owner}, key=os.fsencode))
     if not all(owners) or len(classes) < 2:
         return files
     number = {name: n for n, name in enumerate(classes)}
     return replace(files, labels=torch.tensor([number[owner[0]] for owner in owners]), classes=classes)
+
+
+def deepest_folder(files: Listing) -> Path:
+    """That holds them all: what the first and the last have in common, so have those between, in the order of names."""
+    return Path(os.path.commonpath([Path(path).parent for path in (files.paths[0], files.paths[-1])]))
 
 
 def shown(path: Path | str) -> str:
