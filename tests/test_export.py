@@ -323,12 +323,15 @@ def test_damaged_exports_are_told(exported):
 
 
 def test_mistakes_of_export_are_told_in_a_line(digits, tmp_path, capsys):
+    exported = export(digits, tmp_path / "exported")
+    capsys.readouterr()
     (tmp_path / "file").touch()
     bare = shutil.copytree(digits, tmp_path / "bare")
     (bare / "checkpoint.pt").unlink()
     for words, message in [
         ((), "hypersphere export RUN"),
-        ((tmp_path,), "is not a run"),
+        ((tmp_path,), "is not a run: it has no run.json"),
+        ((exported,), "is not a run: an exported encoder, which embed, diagnose and hs.load take"),
         ((bare,), "there is no checkpoint"),
         ((digits, "--out", tmp_path / "file"), "--out .*file is a file"),
         ((digits, "--out", tmp_path / "file/below"), "cannot make the folder .*below"),

@@ -110,7 +110,7 @@ def test_labels_from_a_table(folder, tmp_path):
     assert "knn" in run.metrics[-1]
     for content, told in (
         ("a,b\n1,2", "columns path and label"),
-        ("path,label\nx.png,cat", "names none of the images"),
+        ("path,label\nx.png,cat", "names none of the images below .*: its paths must be whole, or relative to that"),
     ):
         (tmp_path / "labels.csv").write_text(content)
         with pytest.raises(UserError, match=told):
@@ -299,6 +299,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     (tmp_path / "tars/part.tar").write_bytes(b"")
     for data, told in (
         ("./gone", "gone is no folder"),
+        ("single/a.png", "single/a.png is a file: give the folder that holds the images"),
         ("none", "there is no image below"),
         ("bad", "none of 1 files looked at is an image"),
         ("cifar11", "did you mean 'cifar10'"),

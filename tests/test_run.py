@@ -252,11 +252,16 @@ def test_two_do_not_work_in_one_folder(folder):
     assert hs.pretrain(resume=folder, progress=False).step == 8
 
 
+class Pictures(torch.utils.data.Dataset):
+    """As others take them, but no run can name."""
+
+
 def test_mistakes_in_python_name_options_as_python_does(tmp_path):
     for options, message in (
         ({"device": "gpu"}, "`device` gpu cannot be used here: choose one of auto, cpu"),
         ({"batch": 4096}, "`batch` 4096 is more than"),
         ({"data": ["digits"]}, "`data` must be a name"),
+        ({"data": Pictures()}, r"folder, a .npz file .* \(package.module:function\), not Pictures"),
     ):
         with pytest.raises(UserError, match=message) as told:
             hs.pretrain("byol", **{"data": "digits", "out": tmp_path / "run", **OPTIONS, **options})

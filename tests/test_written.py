@@ -129,6 +129,10 @@ def test_a_function_is_given_as_itself_in_python(here):
         ("own_nets:gray", "there is no gray in own_nets: did you mean 'grey'"),
         ("own_notes:grey", "there is no module own_notes in this folder"),
         ("resnet18", "unknown encoder 'resnet18': did you mean 'torchvision/resnet18'"),
+        ("resnet19", "unknown encoder 'resnet19': did you mean 'torchvision/resnet18'"),
+        ("torchvison/resnet50", "unknown encoder 'torchvison/resnet50': did you mean 'torchvision/resnet50'"),
+        ("digit", "unknown encoder 'digit': did you mean 'hypersphere/digits'"),
+        ("what is this?", r"unknown encoder 'what is this\?' \(there are "),
     ],
 )
 def test_what_is_wrong_with_it_is_told(here, name, told):

@@ -39,7 +39,8 @@ class Config:
     holdout: Literal["validation", "test"] = "validation"
     # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
     root: Path | None = _unhashed(None)
-    # Labels of a folder's images: a CSV file with columns path and label (None: the names of its folders).
+    # Labels of a folder's images: a CSV file with columns path, relative to that folder, and label (None: the names of
+    # its folders).
     labels: str | None = None
     # Pixels of a side of the encoder's input, for images of your own (None: by their size).
     size: int | None = None

@@ -53,6 +53,10 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
+def closest(name: str, names: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)
+
+
 def similar(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f": did you mean {close[0]!r}?" if close else ""
+    close = closest(name, names)
+    return f": did you mean {close!r}?" if close else ""

@@ -47,6 +47,8 @@ from hypersphere.train import (
 from hypersphere.views import RECIPES, Recipe, Views, folder_recipe
 from hypersphere.written import is_arrays
 
+CARD = "card.json"  # in the folder of an exported encoder
+
 
 class Run:
     """A folder with run.json, metrics.jsonl and checkpoint.pt."""
@@ -290,7 +292,9 @@ def put_state(run: Run, state: dict[str, Any]) -> None:
 def load_config(path: str | Path) -> Config:
     file = Path(path) / "run.json"
     if not file.is_file():
-        raise UserError(f"{path} is not a run: it has no run.json")
+        exported = (Path(path) / CARD).is_file()
+        reason = "an exported encoder, which embed, diagnose and hs.load take" if exported else "it has no run.json"
+        raise UserError(f"{path} is not a run: {reason}")
     try:
         return Config.from_json(json.loads(file.read_text())["config"])
     except (OSError, KeyError, TypeError, ValueError) as error:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,7 +62,7 @@ def voting_of(data: str) -> Voting:
 def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options: Any) -> Config:
     """A method's recipe on a data set, or on a folder: by what is found there, which is told."""
     data = os.fspath(data) if isinstance(data, os.PathLike) else data
-    if callable(data) or isinstance(data, Tensor | np.ndarray):
+    if not isinstance(data, str):
         data = _reference(data)
     where = located(data)
     if is_arrays(where):
@@ -89,7 +88,8 @@ def located(data: str) -> str:
 def _reference(data: Any) -> str:
     reference = reference_to(data)
     if reference is None:
-        wanted = "a name, a folder, a .npz file (np.savez), or a function at the top of a module that gives arrays"
+        function = "a function at the top of a module that gives arrays (package.module:function)"
+        wanted = f"a name, a folder, a .npz file (np.savez), or {function}"
         raise UserError(f"`data` must be {wanted}, not {type(data).__name__}")
     return reference
 

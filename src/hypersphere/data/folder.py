@@ -37,7 +37,8 @@ class Listing:
 def find_images(folder: Path) -> Listing:
     """All image files below, through links, each folder once; in the order of their names."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder")
+        is_file = folder.is_file()
+        raise UserError(f"{folder} is {'a file: give the folder that holds the images' if is_file else 'no folder'}")
     closed: dict[Path | str, str] = {}
     return Listing(tuple(sorted(_walk(folder, closed), key=os.fsencode)), closed=closed)
 
@@ -115,5 +116,6 @@ def labels_from(table: Path, files: Listing, folder: Path) -> Listing:
     number = {name: n for n, name in enumerate(classes)}
     labels = torch.tensor([number.get(named.get(str(path), ""), -1) for path in files.paths])
     if not (labels >= 0).any():
-        raise UserError(f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}")
+        told = f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}"
+        raise UserError(f"{told}: its paths must be whole, or relative to that folder")
     return replace(files, labels=labels, classes=classes)

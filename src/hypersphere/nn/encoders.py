@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, closest
 from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
 from hypersphere.written import is_reference, referred_to
 
@@ -33,9 +33,12 @@ def build_encoder(
 
 def _other(name: str, channels: int, norm: Norm) -> nn.Module:
     if not name.startswith(("torchvision/", "timm/")) and not is_reference(name):
-        from hypersphere.nn.zoo import model_name
+        from hypersphere.nn.zoo import torchvision_names
 
-        meant = f": did you mean {whole!r}?" if (whole := model_name(name)) else ""
+        models = {ours.rpartition("/")[2]: ours for ours in ENCODERS}
+        models |= {theirs: f"torchvision/{theirs}" for theirs in torchvision_names()}
+        close = closest(name.rpartition("/")[2], models)
+        meant = f": did you mean {models[close]!r}?" if close else ""
         there = f"{', '.join(ENCODERS)}, torchvision/… and timm/…, and your own as package.module:function"
         raise UserError(f"unknown encoder {name!r}{meant} (there are {there})")
     if norm != "batch":

@@ -26,10 +26,10 @@ def model_name(name: str) -> str | None:
     library, _, rest = name.partition("/")
     if library in ("torchvision", "timm") and rest:
         return name
-    return f"torchvision/{name}" if name in _torchvision_names() else None
+    return f"torchvision/{name}" if name in torchvision_names() else None
 
 
-def _torchvision_names() -> list[str]:
+def torchvision_names() -> list[str]:
     from torchvision import models
 
     return models.list_models(module=models)
@@ -38,7 +38,7 @@ def _torchvision_names() -> list[str]:
 def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
     from torchvision import models
 
-    names = _torchvision_names()
+    names = torchvision_names()
     if name not in names:
         raise UserError(f"torchvision has no model {name!r}{similar(name, names)}")
     if channels != 3:
