@@ -189,6 +189,16 @@ def test_small_sets_of_train_val_and_test(tmp_path, labelled):
         assert run.labelled == labelled
 
 
+@pytest.mark.parametrize(("count", "batch", "few"), [(99, 16, True), (100, 16, False), (100, 15, True)])
+def test_few_images_are_told(tmp_path, capsys, count, batch, few):
+    for n in range(count):
+        draw(tmp_path / f"in/{n}.png", n, (9, 99, 9))
+    options = {**SMALL, "epochs": 1, "batch": batch, "knn_every": 0}
+    hs.pretrain("byol", data=tmp_path / "in", out=tmp_path / "run", **options)
+    told = f"{count} images, {batch} an update, are hardly enough to learn from: have 100 or more, and 16 or more an"
+    assert (told in capsys.readouterr().err) == few
+
+
 def test_one_image_a_class(tmp_path):
     for n in range(24):
         draw(tmp_path / f"in/{n}/a.png", n, (9, 99, 9))

@@ -77,6 +77,7 @@ from hypersphere.train import (
 from hypersphere.views import Views
 from hypersphere.written import is_arrays
 
+LEAST_IMAGES, LEAST_BATCH = 100, 16  # with which learning is worth a try
 UNREADABLE = "unreadable.tsv"  # of a run that learns from files: what it could not read
 
 
@@ -201,6 +202,9 @@ def _tell_intention(config: Config, learnt: int, held_out: int, *, labelled: boo
     plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, epochs: {config.epochs}"
     apart = "held out" if labelled else "of them watched"
     tell(f"{config.title}: {plan}; {learnt:,} images to learn from, {held_out:,} {apart}")
+    if learnt < LEAST_IMAGES or config.batch < LEAST_BATCH:
+        few = f"{learnt:,} images, {config.batch} an update, are hardly enough to learn from"
+        tell(f"{few}: have {LEAST_IMAGES} or more, and {LEAST_BATCH} or more an update")
 
 
 def _new_trainer(config: Config, how: Execution, learnt: Images) -> Trainer:
