@@ -76,6 +76,7 @@ ARROWS = {
         "feed",
         "machine",
         "methods",
+        "nn",
         "presets",
         "run",
         "sets",

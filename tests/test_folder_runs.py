@@ -322,6 +322,35 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     assert {p.name for p in tmp_path.iterdir()} == {"bad", "none", "single", "tars"}  # nothing was begun
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("epochs", "three", "epochs"),
+        ("device", "gpu", "device gpu cannot be used here"),
+        ("encoder", "resnet19", "unknown encoder 'resnet19'"),
+        ("encoder", "torchvision/resnet19", "torchvision has no model 'resnet19'"),
+        ("encoder", "timm/resnet19", "timm has no model 'resnet19'"),
+        ("encoder", "no_such_module:net", "there is no module no_such_module"),
+        ("hiden", "3", "did you mean"),
+    ],
+)
+def test_mistakes_are_told_before_images_are_looked_for(tmp_path, capsys, monkeypatch, option, value, told):
+    monkeypatch.setattr(sets, "list_folder", lambda folder: pytest.fail("looked"))
+    assert main(["pretrain", "byol", "--data", str(tmp_path), f"--{option}", value]) == 2
+    assert told in capsys.readouterr().err
+    with pytest.raises(UserError, match=told.replace("device gpu", "`device` gpu")):
+        hs.pretrain("byol", data=tmp_path, **{option: value})
+
+
+def test_options_that_agree_with_what_is_found_are_right(tmp_path, capsys):
+    """Although not with the defaults of other data."""
+    for n in range(24):
+        draw(tmp_path / f"in/{n}.png", n, (9, 99, 9))
+    small = {name: value for name, value in SMALL.items() if name not in ("progress", "batch")}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in {**small, "micro_batch": 6}.items()]
+    assert main(["pretrain", "byol", "--data", str(tmp_path / "in"), "--out", str(tmp_path / "run"), *words]) == 0
+
+
 def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
     for n in range(40):
         draw(tmp_path / "in" / f"{n}.png", n, (9, 9, 9))

@@ -243,10 +243,7 @@ class Config:
             raise UserError(f"`{name}` must be {wanted}, not {value}")
 
     def replace(self, **options: Any) -> "Config":
-        for name in options:
-            if name not in _FIELDS:
-                raise UserError(f"unknown option {name!r}{similar(name, _FIELDS)}")
-        return dataclasses.replace(self, **options)
+        return dataclasses.replace(self, **fitting(options))
 
     def to_json(self) -> dict[str, Any]:
         plain = dataclasses.asdict(self)
@@ -276,6 +273,15 @@ class Config:
     def title(self) -> str:
         """The method with its regularizers, as the presets are named."""
         return self.method.rpartition(":")[2] + "-uni" * (self.uniformity > 0) + "-mhe" * (self.energy > 0)
+
+
+def fitting(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a config as its fields have them, if there are such fields; whether they agree is another question."""
+    kinds = get_type_hints(Config)
+    for name in options:
+        if name not in kinds:
+            raise UserError(f"unknown option {name!r}{similar(name, kinds)}")
+    return {name: _fitting(name, kinds[name], value) for name, value in options.items()}
 
 
 def _fitting(name: str, kind: Any, value: Any) -> Any:
@@ -319,8 +325,7 @@ _ACCEPTED: dict[type, tuple[Any, str]] = {
     str: (str, "a name"),
     Path: (str | os.PathLike, "a path"),
 }
-_FIELDS = {f.name: f for f in dataclasses.fields(Config)}
-_HASHED = [name for name, f in _FIELDS.items() if f.metadata.get("hashed", True)]
+_HASHED = [f.name for f in dataclasses.fields(Config) if f.metadata.get("hashed", True)]
 
 
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:

@@ -46,6 +46,7 @@ from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method, name_of
+from hypersphere.nn import check_encoder
 from hypersphere.presets import PRESETS, preset
 from hypersphere.progress import progress_bar, tell
 from hypersphere.run import Run, load_config, put_state
@@ -104,10 +105,19 @@ def pretrain(
     if resume is None:
         if method is None:
             raise UserError(f"say which method to train: {', '.join(PRESETS)}")
+        check_early(**options)
         return start(recipe_for(method, **options), progress=progress)
     saved = load_config(resume)
     wanted = with_preset(saved, method).replace(**options)
     return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
+
+
+def check_early(*, device: Any = "auto", encoder: Any = None, **others: Any) -> None:
+    """What can be known before images are looked for, which may take long."""
+    if isinstance(device, str):
+        pick_device(device)
+    if isinstance(encoder, str):
+        check_encoder(encoder)
 
 
 def with_preset(saved: Config, method: str | None) -> Config:

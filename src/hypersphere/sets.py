@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hypersphere.config import Config, recipe
+from hypersphere.config import Config, fitting, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, list_data, load_data
 from hypersphere.data.arrays import read_arrays
 from hypersphere.data.folder import deepest_folder, labelled_below, labels_from, list_folder, shown
@@ -64,7 +64,7 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     data = os.fspath(data) if isinstance(data, os.PathLike) else data
     if not isinstance(data, str):
         data = _reference(data)
-    where = located(data)
+    where, options = located(data), fitting(options)  # a mistake is told before anything is looked for
     if is_arrays(where):
         return _recipe_for_arrays(method, where, options)
     if not is_folder(where):

@@ -33,6 +33,13 @@ class PretrainOptions(Config):
         return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
 
 
+@dataclasses.dataclass(frozen=True)
+class _Said(PretrainOptions):
+    """Of the right types; whether they agree depends on defaults, and these on what is found in a folder."""
+
+    def __post_init__(self) -> None: ...
+
+
 def pretrain(words: list[str]) -> None:
     if any(word.partition("=")[0] == "--method" for word in words):
         raise UserError("the method is said without --method: hypersphere pretrain METHOD …")
@@ -43,6 +50,8 @@ def pretrain(words: list[str]) -> None:
     if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
         method += "-mhe"
     if resume is None:
+        if is_folder(data) and not {"-h", "--help"} & set(words):
+            _check_early(words)
         default = recipe_of(method or "byol", data or "cifar10", peek(words, "--labels"), peek(words, "--size"))
     else:
         from hypersphere.pretraining import agreeing, go_on, with_preset
@@ -68,6 +77,14 @@ def pretrain(words: list[str]) -> None:
         made = f"{run.step} update{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
         print(f"{run.path}: {run.config.title} on {run.config.data}, {made}")
         print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {shlex.quote(str(run.path))}")
+
+
+def _check_early(words: list[str]) -> None:
+    """Before the images of a folder are looked for, which may take long."""
+    said = parse(_Said, words, "hypersphere pretrain METHOD", "", _Said())
+    from hypersphere.pretraining import check_early
+
+    check_early(device=said.device, encoder=said.encoder)
 
 
 def recipe_of(method: str, data: str, labels: str | None, size: str | None = None) -> Config:

@@ -31,16 +31,27 @@ def build_encoder(
     return encoder
 
 
-def _other(name: str, channels: int, norm: Norm) -> nn.Module:
-    if not name.startswith(("torchvision/", "timm/")) and not is_reference(name):
-        from hypersphere.nn.zoo import torchvision_names
+def check_encoder(name: str) -> None:
+    """Is there one of this name? Found out without making it."""
+    if name in ENCODERS:
+        return
+    from hypersphere.nn.zoo import check_model, torchvision_names
 
+    if is_reference(name):
+        referred_to(name)
+    elif name.startswith(("torchvision/", "timm/")):
+        check_model(name)
+    else:
         models = {ours.rpartition("/")[2]: ours for ours in ENCODERS}
         models |= {theirs: f"torchvision/{theirs}" for theirs in torchvision_names()}
         close = closest(name.rpartition("/")[2], models)
         meant = f": did you mean {models[close]!r}?" if close else ""
         there = f"{', '.join(ENCODERS)}, torchvision/… and timm/…, and your own as package.module:function"
         raise UserError(f"unknown encoder {name!r}{meant} (there are {there})")
+
+
+def _other(name: str, channels: int, norm: Norm) -> nn.Module:
+    check_encoder(name)
     if norm != "batch":
         raise UserError(f"`norm` {norm} is not for {name}, whose normalization is its own")
     if is_reference(name):

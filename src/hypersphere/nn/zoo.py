@@ -15,10 +15,27 @@ OPTIONS = {"googlenet": _ALONE, "inception_v3": _ALONE}
 
 def build_model(name: str, channels: int = 3, pretrained: bool = False) -> nn.Module:
     """`torchvision/NAME` or `timm/NAME`; its `num_features` are the outputs, its `input_size` the pixels of a side."""
+    check_model(name)
     library, _, model = name.partition("/")
     if library == "timm":
         return _timm(model, channels, pretrained)
     return _torchvision(model, channels, pretrained)
+
+
+def check_model(name: str) -> None:
+    """Is there `torchvision/NAME` or `timm/NAME`? Found out without making it."""
+    library, _, model = name.partition("/")
+    if library == "timm":
+        try:
+            import timm
+        except ImportError:
+            raise UserError(f"{name} needs timm: pip install 'hypersphere[timm]'") from None
+        names, known = timm.list_models(), timm.is_model(model.partition(".")[0])  # after the dot: which weights
+    else:
+        names = torchvision_names()
+        known = model in names
+    if not known:
+        raise UserError(f"{library} has no model {model!r}{similar(model, names)}")
 
 
 def model_name(name: str) -> str | None:
@@ -38,9 +55,6 @@ def torchvision_names() -> list[str]:
 def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
     from torchvision import models
 
-    names = torchvision_names()
-    if name not in names:
-        raise UserError(f"torchvision has no model {name!r}{similar(name, names)}")
     if channels != 3:
         raise UserError(f"torchvision/{name} takes images of three channels, not {channels}")
     options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else OPTIONS.get(name, {})
@@ -56,12 +70,8 @@ def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
 
 
 def _timm(name: str, channels: int, pretrained: bool) -> nn.Module:
-    try:
-        import timm
-    except ImportError:
-        raise UserError(f"timm/{name} needs timm: pip install 'hypersphere[timm]'") from None
-    if not timm.is_model(name.partition(".")[0]):
-        raise UserError(f"timm has no model {name!r}{similar(name, timm.list_models())}")
+    import timm
+
     make = partial(timm.create_model, name, pretrained=pretrained, num_classes=0, in_chans=channels)
     model = _made(f"timm/{name}", make, pretrained)
     model.input_size = model.pretrained_cfg["input_size"][-1]
