@@ -19,6 +19,7 @@ from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.errors import UserError, first_line
 from hypersphere.evaluate import KnnMonitor, centre
 from hypersphere.evaluate.features import encode, fitting, frozen
+from hypersphere.initial import start_from
 from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
@@ -35,12 +36,15 @@ from hypersphere.written import referred_to
 GIVEN = OF_METHODS | {"seed", "epochs"}  # fields that a method gets where it names them
 
 
-def build_method(config: Config, channels: int, classes: int = 2) -> Method:
+def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool = False) -> Method:
     """A method takes from the config the options that it names. `classes` are those of the labels, for methods that
-    learn them; who wants the encoder alone need not know how many there are."""
+    learn them; who wants the encoder alone need not know how many there are. To `begin` a run, the encoder starts from
+    what the config says, and copies of it do; a checkpoint has it all."""
     encoder = build_encoder(
         config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
     )
+    if begin:
+        start_from(encoder, config, channels)
     kind = method_of(config.method)
     if config.small_crops and not kind.takes_small_crops:
         taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)

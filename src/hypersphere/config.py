@@ -57,6 +57,9 @@ class Config:
     # Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
     # hypersphere/digits; or your own, package.module:function.
     encoder: str = "torchvision/resnet18"
+    # Weights that the encoder starts from: a .safetensors or .pt file, a run's folder, one that export wrote; or
+    # pretrained, those that torchvision or timm have. A run's hash covers this name, not what is there (None: random).
+    init: str | None = None
     # First layers of a ResNet: cifar keeps small images at full size.
     stem: Literal["cifar", "imagenet"] = "cifar"
     # Normalization in encoder and heads; group also standardizes the encoder's weights.
@@ -322,7 +325,7 @@ _ACCEPTED: dict[type, tuple[Any, str]] = {
     bool: (bool, "True or False"),
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
-    str: (str, "a name"),
+    str: (str | os.PathLike, "a name"),
     Path: (str | os.PathLike, "a path"),
 }
 _HASHED = [f.name for f in dataclasses.fields(Config) if f.metadata.get("hashed", True)]

@@ -17,13 +17,14 @@ from hypersphere.build import view_recipe
 from hypersphere.config import Config
 from hypersphere.errors import UserError, first_line
 from hypersphere.files import put_in_place, write_atomically, write_json
-from hypersphere.loading import KIND, WEIGHTS, Preprocess, hash_of, plain, weights_as_bytes
+from hypersphere.loading import KIND, Preprocess, hash_of, plain, weights_as_bytes
 from hypersphere.machine import provenance
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
+from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.nn.zoo import OPTIONS
 from hypersphere.progress import tell
-from hypersphere.run import CARD, Run, load_run
+from hypersphere.run import Run, load_run
 from hypersphere.written import is_reference, referred_to
 
 ONNX = "encoder.onnx"

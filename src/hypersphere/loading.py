@@ -26,14 +26,13 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract, in_channels
 from hypersphere.machine import pick_device
 from hypersphere.nn import build_encoder, features_of
-from hypersphere.nn.weights import read_weights
-from hypersphere.run import CARD, load_run
+from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
+from hypersphere.run import load_run
 from hypersphere.sets import of_any_size, stored_side
 from hypersphere.views import Augmentation, Recipe
 from hypersphere.views.crops import middle
 from hypersphere.written import check_installed
 
-WEIGHTS = "encoder.safetensors"  # beside the card
 KIND = "hypersphere encoder, version 1"
 AT_ONCE = 64  # images decoded before they are encoded
 SIDES = {"stl10": 96}  # of images in memory that evaluation makes smaller

@@ -42,6 +42,7 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import centre, extract
 from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
+from hypersphere.initial import check_init
 from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
@@ -142,6 +143,7 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
 
 def start(config: Config, *, progress: bool = True) -> Run:
     """A new run in a new folder, made once everything else is known to be right."""
+    check_init(config.init)
     precision = pick_precision(config.precision, pick_device(config.device))
     if names := unused_options(config):
         tell(f"{', '.join(names)}: of no effect on {config.title} with {config.data}")
@@ -181,7 +183,8 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
         _tell_intention(config, *map(len, files or images), labelled=len(learnt.classes) > 0)
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
-        trainer = agreed(lambda: _new_trainer(config, how, learnt))
+        begin = from_first(lambda: path is None or not (path / "checkpoint.pt").exists())
+        trainer = agreed(lambda: _new_trainer(config, how, learnt, begin))
         run = Run(path or from_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
         with contextlib.ExitStack() as owned:
             first_does(lambda: owned.enter_context(own(run.path)))
@@ -217,9 +220,10 @@ def _tell_intention(config: Config, learnt: int, held_out: int, *, labelled: boo
         tell(f"{few}: have {LEAST_IMAGES} or more, and {LEAST_BATCH} or more an update")
 
 
-def _new_trainer(config: Config, how: Execution, learnt: Images) -> Trainer:
+def _new_trainer(config: Config, how: Execution, learnt: Images, begin: bool) -> Trainer:
     torch.manual_seed(config.seed)
-    method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
+    method = build_method(config, learnt.channels, len(learnt.classes), begin=begin)
+    method = method.to(how.device).to(memory_format=how.layout)
     try_encoder(config, method, learnt)
     trainer = trainer_of(config, method, how)
     if how.kernels and launched() == 1:
@@ -261,6 +265,8 @@ def _go(
         state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
         save_checkpoint(run.path / "checkpoint.pt", state)
 
+    if config.init is not None and trainer.step == 0:
+        first_does(save)  # what it started from may be another file, or none, when it goes on
     log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     title = f"{config.title} on {config.data}"

@@ -29,6 +29,7 @@ from hypersphere.files import own, write_json
 from hypersphere.launch import is_first
 from hypersphere.machine import evaluation_of, pick_device
 from hypersphere.methods import Method
+from hypersphere.nn.weights import CARD
 from hypersphere.presets import is_folder
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.probing import InFiles
@@ -46,8 +47,6 @@ from hypersphere.train import (
 )
 from hypersphere.views import RECIPES, Recipe, Views, folder_recipe
 from hypersphere.written import is_arrays
-
-CARD = "card.json"  # in the folder of an exported encoder
 
 
 class Run:
@@ -231,7 +230,7 @@ def initial_encoder(config: Config) -> nn.Module:
     """As a run of this config begins with it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        method = build_method(config, channels=len(view_recipe(config).mean))
+        method = build_method(config, channels=len(view_recipe(config).mean), begin=True)
     return method.encoder.to(pick_device(config.device))
 
 

@@ -15,14 +15,14 @@ from hypersphere.data import Images
 from hypersphere.errors import UserError, first_line, similar
 from hypersphere.evaluate import centre, in_channels
 from hypersphere.evaluate.features import frozen
-from hypersphere.loading import WEIGHTS, load, read_card
+from hypersphere.loading import load, read_card
 from hypersphere.machine import pick_device
 from hypersphere.nn import build_encoder
 from hypersphere.nn.blocks import features_in
 from hypersphere.nn.encoders import ENCODERS
-from hypersphere.nn.weights import load_weights
+from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
-from hypersphere.run import CARD, Run, load_run
+from hypersphere.run import Run, load_run
 from hypersphere.sets import images_of
 from hypersphere.views import Recipe, Views, folder_recipe
 from hypersphere.written import is_reference

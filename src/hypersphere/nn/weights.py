@@ -9,25 +9,39 @@ from torch import Tensor, nn
 
 from hypersphere.errors import UserError
 
+CARD, WEIGHTS = "card.json", "encoder.safetensors"  # in a folder that `export` wrote
+
 # where others keep the weights, and what they put in front of an encoder's names
 _INSIDE = ("state_dict", "model", "model_state_dict", "method", "encoder")
 _PREFIXES = ("module.", "model.", "encoder.", "backbone.", "online_encoder.", "encoder_q.", "base_encoder.")
 
 
+class OtherShape(UserError):
+    """The first tensor whose shape is not the encoder's."""
+
+    def __init__(self, source: str, name: str, there: Tensor, here: Tensor) -> None:
+        self.name, self.there, self.here = name, tuple(there.shape), tuple(here.shape)
+        super().__init__(f"{source} is of another architecture: {name} is {self.there} there, {self.here} here")
+
+
 def load_weights(encoder: nn.Module, path: Path) -> None:
-    """Into the encoder, whatever stands in front of the names; what classifies may be missing or too much."""
-    found = _fitting(read_weights(path), encoder)
+    put_weights(encoder, read_weights(path), str(path))
+
+
+def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> list[str]:
+    """Into the encoder, whatever stands in front of the names; returns those that it has not, as of what classifies."""
+    found = _fitting(found, encoder)
     ours = encoder.state_dict()
     needed = [name for name in ours if not name.endswith("num_batches_tracked")]
     missing = [name for name in needed if name not in found]
     if missing:
-        raise UserError(f"{path} is of another architecture: {len(missing)} of {len(needed)} tensors are not there, "
+        raise UserError(f"{source} is of another architecture: {len(missing)} of {len(needed)} tensors are not there, "
                         f"such as {missing[0]}")  # fmt: skip
     for name in needed:
         if found[name].shape != ours[name].shape:
-            shapes = f"{tuple(found[name].shape)} there, {tuple(ours[name].shape)} here"
-            raise UserError(f"{path} is of another architecture: {name} is {shapes}")
+            raise OtherShape(source, name, found[name], ours[name])
     encoder.load_state_dict({name: found[name] for name in ours if name in found}, strict=False)
+    return [name for name in found if name not in ours]
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
