@@ -92,8 +92,8 @@ ARROWS = {
     "vectors": set(),
     "embed": {"data", "loading", "vectors"},
     "neighbours": {"loading", "sphere", "vectors"},
-    "gallery": {"data", "neighbours", "report"},
-    "export": {"build", "config", "loading", "machine", "nn", "run"},
+    "gallery": {"data", "neighbours", "report", "vectors"},
+    "export": {"build", "config", "data", "loading", "machine", "nn", "run"},
     "demo": {"build", "config", "evaluate", "machine", "pretraining", "run"},
     "options": set(),
     "bench": {

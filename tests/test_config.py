@@ -80,6 +80,7 @@ def test_every_name_in_a_recipe_exists():
         ({"lr": float("nan")}, "`lr` must be above 0, not nan"),
         ({"tau": 1.5}, "`tau` must be between 0 and 1"),
         ({"micro_batch": 100}, "`micro_batch` must be a divisor of `batch` 1024"),
+        ({"white": 100}, "`white` must be between 255 and 65535, not 100"),
         ({"crop_min": 0.0}, "`crop_min` must be above 0"),
         ({"warmup": 300}, "`warmup` must be less than `epochs` 300"),
         ({"batch": 1}, "`batch` must be at least 2"),

@@ -126,9 +126,10 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     assert [card["input"][name] for name in ("size", "resize", "crop")] == [32, 37, 32]
     assert [step[:30] for step in card["input"]["steps"]] == [
         "a JPEG of 74 pixels or more on",
+        "a grey picture of more than 8 ",
         "its middle square (from (width",
         "of that the middle square of 3",
-        "values from 0 to 1, minus `mea",
+        "values / 255, minus `mean`, di",
     ]
     assert (card["run"]["hash"], card["run"]["config"]["size"]) == (config.hash, 32)
     assert card["versions"]["torch"] == torch.__version__
@@ -158,6 +159,46 @@ def test_the_steps_of_the_card_are_what_is_done(resnet, tmp_path):
     found = hs.load(resnet).preprocess
     wanted = (square / 255 - np.float32(found.mean)) / np.float32(found.std)
     np.testing.assert_allclose(found(tmp_path / "photo.jpg").permute(1, 2, 0), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("white", [None, 4095, 999])
+def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp_path, white):
+    """Each number as the card says it, by PIL and numpy alone."""
+    run = untrained(tmp_path / "run", drawn[0], **SMALL, white=white)
+    exported = export(run, tmp_path / "exported")
+    card = read(exported)["input"]
+    (step,) = (step for step in card["steps"] if step.startswith("a grey picture of more than 8 bits"))
+    most, by, of = map(
+        int, re.search(r"made 0 or (\d+) where it is beyond, × (\d+) / (\d+), rounded down", step).groups()
+    )
+    values = np.random.default_rng(0).integers(0, 5000 if white else 65536, (50, 45))
+    for name, stored in (
+        ("bytes.png", values.astype(np.uint8)),
+        ("deep.png", values.astype(np.uint16)),
+        ("deep.tif", values.astype(np.uint16)),
+        ("wide.tif", (values - 40).astype(np.int32)),
+    ):
+        file = tmp_path / name
+        Image.fromarray(stored).save(file)
+        picture = Image.open(file)
+        assert np.array_equal(np.asarray(picture), stored)
+        if picture.mode.startswith("I"):
+            limited = np.minimum(np.maximum(stored.astype(float), 0), most)
+            picture = Image.fromarray(np.floor(limited * by / of).astype(np.uint8))
+        square = picture.convert("RGB").resize((37, 37), Image.Resampling.BICUBIC, box=(0, 2.5, 45, 47.5))
+        middle = np.asarray(square).astype(np.float64)[2:34, 2:34]
+        wanted = (middle / 255 - np.array(card["mean"])) / np.array(card["std"])
+        for source in (run, exported):
+            found = hs.load(source, "cpu").preprocess
+            np.testing.assert_allclose(found(file).permute(1, 2, 0), wanted, atol=1e-5)
+            assert torch.equal(found(file), found(Image.open(file)))
+
+
+def test_a_card_that_says_nothing_of_white_is_read(exported):
+    card = read(exported)
+    del card["input"]["white"]
+    damaged(exported, input=card["input"])
+    assert hs.load(exported).preprocess.white is None
 
 
 def test_preprocessing_is_that_of_evaluation(resnet, digits, drawn):

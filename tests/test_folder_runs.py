@@ -1,6 +1,7 @@
 """Runs on a folder of pictures: what is found, learnt from, skipped, and gone on with."""
 
 import json
+import re
 import shutil
 import signal
 
@@ -11,11 +12,15 @@ from PIL import Image
 
 import hypersphere as hs
 from hypersphere import feed, sets
+from hypersphere.build import unused_options
 from hypersphere.cli import main
 from hypersphere.commands.learn import recipe_of
+from hypersphere.config import recipe
 from hypersphere.data import Listing
 from hypersphere.data.splits import share_held_out
+from hypersphere.embed import embed
 from hypersphere.errors import UserError
+from hypersphere.export import export
 from hypersphere.presets import folder_options
 from hypersphere.report.portrait import portray
 from hypersphere.train import loop
@@ -299,6 +304,50 @@ def test_defaults_follow_what_is_there():
     assert folder_options(10, 4)["batch"] == 5
 
 
+@pytest.fixture
+def depths(tmp_path):
+    """The same grey pictures twice: in 8 bits, and as 12-bit data in files of 16, a fourth of whose bits is noise."""
+    rng = np.random.default_rng(0)
+    for n in range(24):
+        grey = rng.integers(0, 256, (20, 28)) // (1 + n % 2)
+        for name, pixels in (("plain", grey.astype(np.uint8)), ("deep", (16 * grey + n % 16).astype(np.uint16))):
+            path = tmp_path / name / "ab"[n % 2] / f"{n:02}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    return {"plain": None, "deep": 4095}
+
+
+def test_white_is_that_of_whatever_is_done_with_a_run(depths, tmp_path, capsys):
+    """From 12-bit data the same comes to the last bit as from the 8 bits that count."""
+    found = {}
+    for name, white in depths.items():
+        folder, page = tmp_path / name, tmp_path / f"{name}.html"
+        copy = shutil.copytree(folder, tmp_path / "copy", dirs_exist_ok=True)
+        run = hs.pretrain("byol", data=str(folder), white=white, out=tmp_path / f"{name}-run", **SMALL)
+        embed(run.path, folder, tmp_path / f"{name}.npz", device="cpu")
+        exported = export(run.path, tmp_path / f"{name}-exported")
+        query = min(copy.rglob("*.png"))
+        assert main(["neighbours", str(tmp_path / f"{name}.npz"), str(query), "--page", str(page)]) == 0
+        found[name] = [
+            weights(run).tolist(),
+            run.evaluate(("knn", "linear-cached", "linear")),
+            run.evaluate("knn", transfer=str(copy)),
+            np.load(tmp_path / f"{name}.npz")["vector"].tolist(),
+            hs.load(exported, "cpu").encode([query, Image.open(query)]).tolist(),
+            [hs.diagnose(of, data=data, images=4).findings for of in (run, exported) for data in (None, str(copy))],
+            portray(run.path, "cpu", None).seen.sample.images.pixels.tolist(),
+            re.findall("base64,[^)]*", page.read_text()),
+        ]
+    for plain, deep in zip(*found.values(), strict=True):
+        assert plain == deep
+    capsys.readouterr()
+    assert main(["pretrain", "byol", "--data", str(tmp_path / "deep"), "--white", "4095", "--epochs", "0"]) == 2
+    assert "dark" not in capsys.readouterr().err
+    assert main(["pretrain", "byol", "--data", str(tmp_path / "deep"), "--epochs", "0"]) == 2
+    assert "dark, since white is 65,535" in capsys.readouterr().err
+    assert unused_options(recipe("byol", "digits", white=4095)) == ["white"]
+
+
 def test_mistakes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "none").mkdir()
@@ -360,8 +409,8 @@ def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
     small = sets.recipe_for("byol", str(tmp_path / "in"), size=32)
     assert (config.stem, config.lr) == ("imagenet", 0.3)
     assert (small.size, small.stem, small.lr) == (32, "cifar", 1.5)
-    assert recipe_of("byol", str(tmp_path / "in"), None, "32") == small
-    assert recipe_of("byol", str(tmp_path / "in"), None, "what?") == config
+    assert recipe_of("byol", str(tmp_path / "in"), None, size="32") == small
+    assert recipe_of("byol", str(tmp_path / "in"), None, size="what?") == config
 
 
 def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, tmp_path):

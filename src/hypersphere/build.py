@@ -26,7 +26,7 @@ from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.presets import OF_METHODS, is_folder, on_photographs
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
-from hypersphere.sets import of_any_size, voting_of
+from hypersphere.sets import in_files, of_any_size, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Monitor, Plan, Trainer
@@ -180,6 +180,8 @@ def unused_options(config: Config) -> list[str]:
     idle |= {"lars": set(), "sgd": {"trust"}, "adamw": {"trust", "momentum"}}[config.optimizer]
     if not is_folder(config.data):
         idle.add("labels")
+    if not in_files(config):
+        idle.add("white")
     if not of_any_size(config):
         idle.add("size")
     usual = recipe(config.method, config.data, **on_photographs(config.method, config.data, config.size))

@@ -42,6 +42,8 @@ class Config:
     # Labels of a folder's images: a CSV file with columns path, relative to that folder, and label (None: the names of
     # its folders).
     labels: str | None = None
+    # Value of white in grey files of 16 bits, such as 4095 for 12-bit data; what is above is white, too (None: 65535).
+    white: int | None = None
     # Pixels of a side of the encoder's input, for images of your own (None: by their size).
     size: int | None = None
     # Least share of the image's area that a random crop keeps (None: the data set's recipe).
@@ -208,6 +210,7 @@ class Config:
         own = is_folder(self.data) or is_arrays(self.data)
         self._check("data", own or self.data in DATA, f"one of {', '.join(DATA)}, a folder or a file of arrays")
         self._check("size", self.size is None or 8 <= self.size <= 1024, "between 8 and 1024")
+        self._check("white", self.white is None or 255 <= self.white <= 65535, "between 255 and 65535")
         self._check("workers", self.workers is None or self.workers >= 0, "at least 0")
         of_networks = ("hidden", "projection", "bottleneck", "layers", "queue", "jigsaw")
         for name in ("epochs", *of_networks, "prototypes", "save_every", "log_every"):

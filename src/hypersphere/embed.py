@@ -67,6 +67,7 @@ def _stream(loaded: Loaded, images: Path, workers: int | None) -> tuple[Stream, 
         loaded.preprocess.pixels,
         side=loaded.preprocess.side,
         workers=default_workers(on_gpu) if workers is None else workers,
+        white=loaded.preprocess.white,
         pin=on_gpu,
         fill=False,
     )

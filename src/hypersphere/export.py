@@ -15,6 +15,7 @@ from torch import nn
 
 from hypersphere.build import view_recipe
 from hypersphere.config import Config
+from hypersphere.data.decode import WHITE
 from hypersphere.errors import UserError, first_line
 from hypersphere.files import put_in_place, write_atomically, write_json
 from hypersphere.loading import KIND, Preprocess, hash_of, plain, weights_as_bytes
@@ -102,10 +103,13 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
 def steps(preprocess: Preprocess) -> list[str]:
     """What happens to a picture before the encoder, and ONNX too, sees it."""
     side, size, resize, crop = preprocess.side, preprocess.size, preprocess.resize, preprocess.crop
+    white = preprocess.white or WHITE
     colours = "in RGB" if len(preprocess.mean) == 3 else "in grey"
     told = [
         f"a JPEG of {2 * side} pixels or more on its shorter side is decoded at 1/2, 1/4 or 1/8 of its size, so that "
         f"{side} or more are left (PIL's draft); any picture is turned as its EXIF data says, and lies over white",
+        f"a grey picture of more than 8 bits (PIL's modes that begin with I) is brought to 8: each value, made 0 or "
+        f"{white} where it is beyond, × 256 / {white + 1}, rounded down; of one in colours PIL reads the upper 8 bits",
         f"its middle square (from (width − height) / 2 on, be that between two pixels), {colours}, resized to {side} "
         "pixels a side (PIL's bicubic, with box=)",
     ]
@@ -115,7 +119,7 @@ def steps(preprocess: Preprocess) -> list[str]:
         told.append(f"of that the middle square of {crop} pixels a side")
     if (crop or resize or side) != size:
         told.append(f"resized to {size} pixels a side")
-    return [*told, "values from 0 to 1, minus `mean`, divided by `std`, by channel: this is what the encoder takes"]
+    return [*told, "values / 255, minus `mean`, divided by `std`, by channel: this is what the encoder takes"]
 
 
 def snippets(config: Config, channels: int, encoder: nn.Module) -> dict[str, list[str]]:

@@ -48,7 +48,8 @@ class FromFiles:
         self.draws = draws
         self.labels = None if files.labels is None else files.labels.to(device)
         make, side = partial(crops, recipe=recipe), smallest_side(recipe)
-        self.stream = Stream(files.paths, make, side=side, workers=workers, pin=device.type == "cuda")
+        pin = device.type == "cuda"
+        self.stream = Stream(files.paths, make, side=side, workers=workers, white=files.white, pin=pin)
 
     def __call__(self, order: Order) -> Generator[Batch, None, None]:
         """Workers go on to the next epoch while the last batches of this one are learnt from."""

@@ -10,6 +10,7 @@ from hypersphere.files import check_file, write_atomically
 from hypersphere.neighbours import Found
 from hypersphere.report.markup import Markup, element, joined, number, resource
 from hypersphere.report.sheet import png_uri
+from hypersphere.vectors import read_vectors
 
 SIDE = 144  # pixels that the longer side of a picture has
 STYLE = f"""
@@ -22,13 +23,15 @@ each, its cosine and its path."""
 
 
 def write_gallery(path: Path, found: Sequence[Found], of: str) -> None:
+    """`of`: the file of embeddings."""
     check_file(path, "page")
-    write_atomically(path, gallery(found, of).encode(errors="replace"))  # a path may be no text
+    white = read_vectors(Path(of)).about["preprocess"].get("white")
+    write_atomically(path, gallery(found, of, white).encode(errors="replace"))  # a path may be no text
 
 
-def gallery(found: Sequence[Found], of: str) -> str:
+def gallery(found: Sequence[Found], of: str, white: int | None = None) -> str:
     title = f"Nearest neighbours in {of}"
-    sections = (_section(one) for one in found)
+    sections = (_section(one, white) for one in found)
     return string.Template(resource("page.html")).substitute(
         title=joined(title),
         style=resource("page.css") + STYLE,
@@ -37,23 +40,23 @@ def gallery(found: Sequence[Found], of: str) -> str:
     )
 
 
-def _section(found: Found) -> Markup:
-    query = _figure(found.query, "query")
-    others = (_figure(one.path, number(one.cosine, 4)) for one in found.neighbours)
+def _section(found: Found, white: int | None) -> Markup:
+    query = _figure(found.query, "query", white)
+    others = (_figure(one.path, number(one.cosine, 4), white) for one in found.neighbours)
     return element("section", element("h2", shown(found.query)), element("div", query, *others, class_="pictures"))
 
 
-def _figure(path: Path, told: str) -> Markup:
+def _figure(path: Path, told: str, white: int | None) -> Markup:
     caption = element("figcaption", element("strong", told), " ", shown(path))
     try:
-        return element("figure", _picture(path), caption)
+        return element("figure", _picture(path, white), caption)
     except Unreadable as reason:
         return element("figure", element("p", f"cannot be read: {reason}", class_="absent"), caption)
 
 
-def _picture(path: Path) -> Markup:
+def _picture(path: Path, white: int | None) -> Markup:
     """A tile from a sheet of its own."""
-    image = read_image(path, SIDE)
+    image = read_image(path, SIDE, white)
     image.thumbnail((SIDE, SIDE))
     sheet = f"background-image: url({png_uri(image)}); --row-length: 1; --shape: {image.height / image.width:g}"
     place = f"--column: 0; --row: 0; --side: {image.width}px"

@@ -50,16 +50,18 @@ class Preprocess:
     std: tuple[float, ...]
     resize: int | None
     crop: int | None  # pixels in the middle that are kept
+    white: int | None = None  # in grey files of 16 bits
 
     @staticmethod
     def of(config: Config) -> "Preprocess":
         recipe = view_recipe(config)
         side = SIDES.get(config.data, recipe.resize or recipe.size)
         side = stored_side(config) if of_any_size(config) else side
-        return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop)
+        return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop, config.white)
 
     @staticmethod
     def from_json(saved: dict[str, Any]) -> "Preprocess":
+        saved = {"white": None, **saved}  # older ones do not say it
         known: dict[str, Any] = {field.name: saved[field.name] for field in dataclasses.fields(Preprocess)}
         return Preprocess(**{**known, "mean": tuple(known["mean"]), "std": tuple(known["std"])})
 
@@ -70,11 +72,11 @@ class Preprocess:
     def opened(self, picture: Picture) -> Any:
         """A PIL image in RGB."""
         if isinstance(picture, str | os.PathLike | bytes):
-            return _read(picture if isinstance(picture, bytes) else Path(picture), self.side)
+            return _read(picture if isinstance(picture, bytes) else Path(picture), self.side, self.white)
         if isinstance(picture, Tensor | np.ndarray):
             return _pictured(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
         if _is_pil(picture):
-            return _in_colours(picture)
+            return _in_colours(picture, self.white)
         kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
         raise UserError(f"an image is {kinds}, not {type(picture).__name__}")
 
@@ -89,11 +91,11 @@ class Preprocess:
         return centre(recipe)(in_channels(images, len(self.mean)).pixels)
 
 
-def _read(file: Path | bytes, side: int) -> Any:
+def _read(file: Path | bytes, side: int, white: int | None) -> Any:
     if isinstance(file, Path) and not file.exists():
         raise UserError(f"there is no file {shown(file)}")
     try:
-        return read_image(file, side)
+        return read_image(file, side, white)
     except Unreadable as reason:
         told = shown(file) if isinstance(file, Path) else "an image given as bytes"
         raise UserError(f"{told} cannot be read ({reason})") from None
@@ -105,9 +107,9 @@ def _is_pil(picture: Any) -> bool:
     return isinstance(picture, Image.Image)
 
 
-def _in_colours(image: Any) -> Any:
+def _in_colours(image: Any, white: int | None) -> Any:
     try:
-        return as_rgb(image)
+        return as_rgb(image, white)
     except Unreadable as reason:
         raise UserError(f"the image cannot be used ({reason})") from None
 

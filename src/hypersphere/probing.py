@@ -54,8 +54,8 @@ class InFiles:
 
     def features(self, encoder: nn.Module, precision: torch.dtype) -> tuple[Tensor, Tensor]:
         side = self.recipe.resize or self.recipe.size
-        make, pin = partial(middle_of, side=side), self.device.type == "cuda"
-        stream = Stream(self.files.paths, make, side=side, workers=self.workers, pin=pin, fill=False)
+        make, white, pin = partial(middle_of, side=side), self.files.white, self.device.type == "cuda"
+        stream = Stream(self.files.paths, make, side=side, workers=self.workers, white=white, pin=pin, fill=False)
         batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(self)).split(self.at_once))
         features, samples = [], []
         with frozen(encoder), progress_bar("reading images", len(self), show=self.progress) as bar:

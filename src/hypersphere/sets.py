@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +71,7 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     if not is_folder(where):
         return recipe(method, where, **options)
     files = _parts(where, options.get("labels"))["train"]
-    found = survey(files)
+    found = survey(files, options.get("white"))
     if len(files) < 2:
         raise UserError(f"{where} holds one image: learning takes two or more")
     config = _recipe_by_size(method, where, found.images, found.sides[1], options)
@@ -159,6 +160,11 @@ def _split_folders(where: str) -> dict[str, Path]:
 def files_of(config: Config, holdout: Holdout, run: Path | None = None) -> tuple[Listing, Listing]:
     """(what is learnt from, what is held out), as it was when a run began. Without labels nothing is held out: some are
     looked at all the same."""
+    learnt, held_out = _listed(config, holdout, run)
+    return replace(learnt, white=config.white), replace(held_out, white=config.white)
+
+
+def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
     if run is not None and holdout == config.holdout and (run / FILES).is_file():
         return saved_files(run / FILES)
     if config.data in FILE_SOURCES:
@@ -199,7 +205,7 @@ def middles(
 ) -> Iterator[Tensor]:
     """The middle of every image, batch by batch in their order, B × 3 × side × side bytes; in place of one that cannot
     be read, which `unreadable` is told, a neighbour's."""
-    stream = Stream(files.paths, partial(middle_of, side=side), side=side, workers=workers)
+    stream = Stream(files.paths, partial(middle_of, side=side), side=side, workers=workers, white=files.white)
     batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(files)).split(64))
     for part in stream(batches):
         yield part.pixels

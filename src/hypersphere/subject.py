@@ -131,7 +131,7 @@ def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | 
     if isinstance(wishes.data, Tensor):
         return _given(wishes.data, n, like)
     if wishes.data not in (None, config.data):
-        config, run = recipe("byol", wishes.data or "", root=config.root), None
+        config, run = recipe("byol", wishes.data or "", root=config.root, white=config.white), None
     pixels = images_of(config, config.holdout, (2, n), run=run)[1].pixels[:n]
     return Pictures(pixels, view_recipe(config), f"held-out images of {config.data}")
 

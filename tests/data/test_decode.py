@@ -1,11 +1,13 @@
 """Every kind of image file that people have, and what is no image."""
 
 import io
+import math
 import os
 import struct
 import threading
 import time
 import zlib
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -46,6 +48,19 @@ def test_sixteen_bits_keep_their_upper_eight():
     deep = (GRADIENT.astype(np.uint16) << 8) + 77
     np.testing.assert_array_equal(pixels(saved(Image.fromarray(deep)))[:, :, 0], GRADIENT)
     np.testing.assert_array_equal(pixels(saved(Image.fromarray(deep.astype(np.int32)), "TIFF"))[:, :, 1], GRADIENT)
+
+
+@pytest.mark.parametrize("white", [255, 1000, 4095, 65535])
+def test_white_in_sixteen_bits(white):
+    """By exact fractions; what is above it is white, too."""
+    values = [0, 1, 15, 16, 254, 255, 256, 999, 1000, 1001, 4094, 4095, 4096, 65534, 65535]
+    wanted = [min(255, math.floor(Fraction(256 * value, white + 1))) for value in values]
+    deep = saved(Image.fromarray(np.array([values], np.uint16)))
+    signed = saved(Image.fromarray(np.array([[-7, *values, 70000]], np.int32)), "TIFF")
+    assert pixels(deep, white=white)[0, :, 2].tolist() == wanted
+    assert read_pixels(deep, None, white)[1, 0].tolist() == wanted
+    assert pixels(signed, white=white)[0, :, 0].tolist() == [0, *wanted, 255]
+    np.testing.assert_array_equal(pixels(saved(Image.fromarray(GRADIENT)), white=white)[:, :, 0], GRADIENT)
 
 
 def test_transparency_is_over_white():
@@ -114,7 +129,21 @@ def test_images_of_16_bits_that_use_few_of_them_are_told(tmp_path, brightest, da
     Image.new("RGB", (8, 8), "white").save(tmp_path / "b.png")
     found = survey(Listing((tmp_path / "a.png", tmp_path / "b.png")))
     assert found.brightest == brightest
-    assert ("none above 4,095: dark" in str(found)) == dark
+    told = "none above 4,095: dark, since white is 65,535 (set it by the option white, such as 4095)"
+    assert (told in str(found)) == dark
+
+
+@pytest.mark.parametrize(
+    ("brightest", "white", "told"),
+    [
+        (4000, 4095, "pixels, 8 the median"),
+        (900, 4095, "none above 900: dark, since white is 4,095 (set it by the option white, such as 1023)"),
+        (5000, 4095, "; 16 bits, up to 5,000: all above 4,095 is white"),
+    ],
+)
+def test_what_does_not_go_with_the_white_that_was_said_is_told(tmp_path, brightest, white, told):
+    Image.fromarray(np.full((8, 8), brightest, np.uint16)).save(tmp_path / "a.png")
+    assert str(survey(Listing((tmp_path / "a.png",)), white)).endswith(told)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders here")
@@ -129,7 +158,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     for read in (read_image, read_pixels):
         with pytest.raises(Unreadable, match="no file, but a pipe"):
             read(pipe)
-    assert survey(Listing((pipe, one)))[2:] == ((6, 6, 6), 1, 2, 0)
+    assert survey(Listing((pipe, one)))[2:6] == ((6, 6, 6), 1, 2, 0)
     assert time.monotonic() - began < 10
     rescue.cancel()
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 import tyro
 
-from hypersphere.commands.learn import recipe_of
+from hypersphere.commands.learn import recipe_of, told_of_data
 from hypersphere.config import Config
 from hypersphere.errors import UserError, similar
 from hypersphere.fanout import FanOut
-from hypersphere.options import parse, peek, take_word, value_optional
+from hypersphere.options import parse, take_word, value_optional
 from hypersphere.presets import PRESETS
 from hypersphere.probes import TRANSFER_PROBES, Probe
 
@@ -48,8 +48,7 @@ class SweepOptions(FanOut, Config):
 def sweep(words: list[str]) -> None:
     words = value_optional(words, "--ray")
     method = take_word(words, SweepOptions, "METHOD")
-    where = (peek(words, "--data") or "cifar10", peek(words, "--labels"), peek(words, "--size"))
-    plain = recipe_of(method or "byol", *where)
+    plain = recipe_of(method or "byol", **told_of_data(words))
     about = (
         "Run a method with all combinations of some options, and compare the results. Said again, it repeats nothing\n"
         f"that is finished. The other options are those of pretrain, by default of {plain.title} on {plain.data}."
@@ -104,9 +103,8 @@ def _points(method: str, words: list[str], over: Mapping[str, list[str]]) -> "li
 
     known, points = functools.cache(recipe_of), []
     for values in product(over):
-        data, labels = values.get("data", peek(words, "--data")), values.get("labels", peek(words, "--labels"))
-        size = values.get("size", peek(words, "--size"))
-        default = known(values.get("method", method), data or "cifar10", labels, size)
+        of_data = {name: values.get(name, said) for name, said in told_of_data(words).items()}
+        default = known(values.get("method", method), **of_data)
         said = [part for name, value in values.items() for part in _said(name, value)]
         options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
         config = options.config(options.workers if "workers" in values else None).replace(data=default.data)

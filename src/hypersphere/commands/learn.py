@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,15 +45,16 @@ def pretrain(words: list[str]) -> None:
     if any(word.partition("=")[0] == "--method" for word in words):
         raise UserError("the method is said without --method: hypersphere pretrain METHOD …")
     method = take_word(words, PretrainOptions, "METHOD")
-    data, resume = peek(words, "--data"), peek(words, "--resume")
+    resume = peek(words, "--resume")
     if method is None and resume is None and not {"-h", "--help"} & set(words):
         raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
     if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
         method += "-mhe"
     if resume is None:
-        if is_folder(data) and not {"-h", "--help"} & set(words):
+        of_data = told_of_data(words)
+        if is_folder(of_data["data"]) and not {"-h", "--help"} & set(words):
             _check_early(words)
-        default = recipe_of(method or "byol", data or "cifar10", peek(words, "--labels"), peek(words, "--size"))
+        default = recipe_of(method or "byol", **of_data)
     else:
         from hypersphere.pretraining import agreeing, go_on, with_preset
         from hypersphere.run import load_config
@@ -87,13 +89,19 @@ def _check_early(words: list[str]) -> None:
     check_early(device=said.device, encoder=said.encoder)
 
 
-def recipe_of(method: str, data: str, labels: str | None, size: str | None = None) -> Config:
+def told_of_data(words: Sequence[str]) -> dict[str, str | None]:
+    """What a recipe depends on beside the method."""
+    return {name: peek(words, f"--{name}") for name in ("data", "labels", "size", "white")}
+
+
+def recipe_of(method: str, data: str | None, labels: str | None, **numbers: str | None) -> Config:
     """What is not said otherwise; of a folder, it depends on what is found there and on the size of the input."""
+    data = data or "cifar10"
     if not is_folder(data) and not is_arrays(data):
         return recipe(method, data)
     from hypersphere.sets import recipe_for
 
-    wanted = {"size": int(size)} if size is not None and size.isdecimal() and int(size) > 0 else {}
+    wanted = {name: int(n) for name, n in numbers.items() if n is not None and n.isdecimal() and int(n) > 0}
     return recipe_for(method, data, labels=labels, **wanted)
 
 

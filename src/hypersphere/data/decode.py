@@ -14,15 +14,17 @@ from torch import Tensor
 
 from hypersphere.errors import first_line
 
+WHITE = 65535  # in grey files of 16 bits, if nothing else is said
+
 
 class Unreadable(Exception):
     """An image that cannot be used, and why."""
 
 
-def read_image(file: Path | IO[bytes] | bytes, side: int | None = None) -> Any:
+def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: int | None = None) -> Any:
     """A PIL image in RGB, turned as its camera says, of its first frame; transparency over white.
 
-    With `side`, a JPEG may be decoded smaller, as long as its shorter side keeps that many pixels.
+    With `side`, a JPEG may be decoded smaller, as long as its shorter side keeps that many pixels. `white`: of 16 bits.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -34,7 +36,7 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None) -> Any:
                 scale = max(1, min(image.size) // side)
                 image.draft("RGB", (image.width // scale, image.height // scale))
             image.load()
-            return as_rgb(image)
+            return as_rgb(image, white)
     except Unreadable:
         raise
     except UnidentifiedImageError:
@@ -47,24 +49,25 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None) -> Any:
         raise Unreadable(first_line(error)) from None
 
 
-def as_rgb(image: Any) -> Any:
+def as_rgb(image: Any, white: int | None = None) -> Any:
     """A PIL image of any mode as `read_image` returns it."""
     from PIL import Image, ImageOps
 
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits, or as many in 32
-        wide = np.asarray(image)
-        return Image.fromarray((wide.astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
+        most = white or WHITE
+        wide = np.asarray(image).astype(np.int64).clip(0, most)
+        return Image.fromarray((wide * 256 // (most + 1)).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise Unreadable("pixels are fractions of unknown range")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image).convert("RGB")
+        paper = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(paper, image).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def read_pixels(file: Path | bytes, side: int | None = None) -> Tensor:
+def read_pixels(file: Path | bytes, side: int | None = None, white: int | None = None) -> Tensor:
     """`read_image`, as bytes 3 × H × W. A photograph that needs no shrinking is decoded without PIL, twice as fast."""
     content = _content(file)
     if content[:2] == JPEG and _is_plain(content, side):
@@ -73,7 +76,7 @@ def read_pixels(file: Path | bytes, side: int | None = None) -> Tensor:
         with contextlib.suppress(RuntimeError):  # what it does not take, PIL may, or says why not
             packed = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             return decode_jpeg(packed, mode=ImageReadMode.RGB, apply_exif_orientation=True)
-    return torch.from_numpy(np.array(read_image(content, side))).permute(2, 0, 1)
+    return torch.from_numpy(np.array(read_image(content, side, white))).permute(2, 0, 1)
 
 
 JPEG = b"\xff\xd8"

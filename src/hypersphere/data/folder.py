@@ -19,12 +19,13 @@ SUFFIXES = frozenset(
 @dataclass(frozen=True)
 class Listing:
     """Files, or members of tar files as `shards` names them; and their labels where they are known: numbers of
-    `classes`."""
+    `classes`. What is `white` in those of 16 bits."""
 
     paths: tuple[Path | str, ...]
     labels: Tensor | None = None  # N, int64
     classes: tuple[str, ...] = ()
     closed: Mapping[Path | str, str] = field(default_factory=dict)  # folders that could not be read, and why
+    white: int | None = None
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -50,13 +50,14 @@ class Paths:
 
 
 class _Files(Dataset[tuple[np.ndarray | None, str]]):
-    def __init__(self, paths: Paths, make: Make, side: int | None) -> None:
-        self.paths, self.make, self.side = paths, make, side
+    def __init__(self, paths: Paths, make: Make, side: int | None, white: int | None) -> None:
+        self.paths, self.make, self.side, self.white = paths, make, side, white
 
     def __getitem__(self, wanted: Wanted) -> tuple[np.ndarray | None, str]:
         """Bytes; or nothing, and why."""
         try:
-            return self.make(read_pixels(opened(self.paths[wanted.sample]), self.side), wanted.how), ""
+            image = read_pixels(opened(self.paths[wanted.sample]), self.side, self.white)
+            return self.make(image, wanted.how), ""
         except Unreadable as reason:
             return None, str(reason)
         except FileNotFoundError:
@@ -89,13 +90,14 @@ class Stream:
         *,
         side: int | None,
         workers: int,
+        white: int | None = None,
         pin: bool = False,
         fill: bool = True,
     ) -> None:
         self.paths, self.unreadable, self.fill = Paths(paths), dict[Path | str, str](), fill
         self._asked = _Asked()
         self._following: dict[int, int] = {}  # of a file that cannot be read: the next that can
-        self._files = _Files(self.paths, make, side)
+        self._files = _Files(self.paths, make, side, white)
         self._loader = DataLoader(
             self._files,
             batch_sampler=self._asked,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hypersphere.data.decode import open_file
+from hypersphere.data.decode import WHITE, open_file
 from hypersphere.data.folder import Listing, shown
 from hypersphere.data.shards import opened
 from hypersphere.errors import UserError
@@ -24,22 +24,28 @@ class Survey(NamedTuple):
     unreadable: int  # of those looked at
     looked_at: int
     brightest: int  # of their pixels that have 16 bits; 0: there are none
+    white: int  # what such pixels are taken to reach
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
         low, median, high = self.sides
         broken = f"; {self.unreadable} of {self.looked_at} looked at are no images" if self.unreadable else ""
-        dark = f"; 16 bits, none above {self.brightest:,}: dark, if not scaled to 65,535" if self.is_dark else ""
         sides = f"the shorter side {low} to {high} pixels, {median} the median"
-        return f"{self.images:,} images ({kinds}), {sides}{broken}{dark}"
+        return f"{self.images:,} images ({kinds}), {sides}{broken}{self._range_told}"
 
     @property
-    def is_dark(self) -> bool:
-        """Cameras of 12 bits, say, whose images would use a sixteenth of the range."""
-        return 0 < self.brightest < 2**14
+    def _range_told(self) -> str:
+        """Where pixels go beyond white, or stay far below: those of cameras of 12 bits use a sixteenth of 16."""
+        if self.brightest > self.white:
+            return f"; 16 bits, up to {self.brightest:,}: all above {self.white:,} is white"
+        if not 0 < 4 * self.brightest < self.white:
+            return ""
+        likely = max(255, 2 ** self.brightest.bit_length() - 1)
+        dark = f"; 16 bits, none above {self.brightest:,}: dark, since white is {self.white:,}"
+        return f"{dark} (set it by the option white, such as {likely})"
 
 
-def survey(files: Listing, looked_at: int = 200) -> Survey:
+def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Survey:
     """Sizes are read from the heads of files spread evenly over the list."""
     from PIL import Image
 
@@ -61,4 +67,5 @@ def survey(files: Listing, looked_at: int = 200) -> Survey:
     kinds = Counter(os.path.splitext(path)[1].lower().removeprefix(".") for path in files.paths)
     sides.sort()
     spread = (sides[0], sides[len(sides) // 2], sides[-1])
-    return Survey(len(files), dict(kinds.most_common()), spread, len(some) - len(sides), len(some), brightest)
+    unreadable = len(some) - len(sides)
+    return Survey(len(files), dict(kinds.most_common()), spread, unreadable, len(some), brightest, white or WHITE)

@@ -147,7 +147,9 @@ def _began(run: Path) -> Began:
 
 def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[Sample | None, str]:
     moved = root is not None and config.data in FILE_SOURCES  # its files are then listed where they are now
-    of_data = {name: getattr(config, name) for name in ("data", "holdout", "root", "labels", "size", "workers")}
+    of_data = {
+        name: getattr(config, name) for name in ("data", "holdout", "root", "labels", "white", "size", "workers")
+    }
     try:
         config = Config().replace(**of_data | ({"root": root} if root else {}))
         return sample_of(config, None if moved else _began(path)), ""
