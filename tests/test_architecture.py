@@ -63,6 +63,7 @@ ARROWS = {
         "evaluate",
         "machine",
         "methods",
+        "nn",
         "presets",
         "probing",
         "sets",
