@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 import hypersphere as hs
+from hypersphere.build import build_method, regularizer_of
 from hypersphere.cli import main
-from hypersphere.config import Config
+from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Method
 from hypersphere.nn import build_encoder
 from hypersphere.presets import OF_METHODS
+from hypersphere.regularize import EnergyRegularizer
 from hypersphere.written import is_reference, reference_to, referred_to
 
 MODULE = """
@@ -202,7 +204,9 @@ def test_a_method_of_ones_own(here, capsys):
     assert main(["pretrain", "own_nets:Mine-uni-mhe", "--data", "digits", "--epochs", "4", "--tau", "0.9"]) == 0
     (run,) = (here / "runs").iterdir()
     assert run.name.startswith("Mine-uni-mhe-digits-")
-    assert "hypersphere: tau: of no effect on Mine-uni-mhe with digits" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "hypersphere: tau: of no effect on Mine-uni-mhe with digits" in told
+    assert "hypersphere: Mine-uni-mhe: regularizes the weights of projector\n" in told
     metrics = hs.load_run(run).metrics
     assert {"mine", "uniformity", "regularizer"} <= metrics[0].keys()
     losses = [line["mine"] for line in metrics if "mine" in line]
@@ -290,6 +294,53 @@ def test_a_methods_own_defaults_count(here):
     steps = [line for line in run.metrics if "lr" in line]
     assert [line["step"] for line in steps] == list(range(1, run.step + 1))
     assert hs.pretrain("own_nets:Needs", extra={"gamma": 2}, **options).step == run.step
+
+
+@pytest.mark.parametrize("data", ["cifar10", "digits", "stl10", "imagenet", "imagenette"])
+def test_what_derives_from_a_method_of_ours_has_its_recipe(here, data):
+    """But for what an `__init__` of its own says."""
+    lines = ["from hypersphere.methods import *"]
+    for name, kind in METHODS.items():
+        lines += [f"class Plain_{name}({kind.__name__}): ...", f"class Again_{name}(Plain_{name}):"]
+        lines += ["    def __init__(self, encoder, features, hidden=7, tau=0.5, queue=9): ..."]
+    (here / "own_nets.py").write_text("\n".join(lines))
+    for name in METHODS:
+        for variant in ("", "-uni", "-mhe"):
+            ours = recipe(name + variant, data)
+            plain, again = (recipe(f"own_nets:{kind}_{name}{variant}", data) for kind in ("Plain", "Again"))
+            assert plain == ours.replace(method=f"own_nets:Plain_{name}")
+            assert again == ours.replace(method=f"own_nets:Again_{name}", hidden=7, tau=0.5, queue=9)
+
+
+HEADS = """
+class Headless(Method):
+    def __init__(self, encoder, features):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, batch): ...
+
+class Headed(Headless):
+    def __init__(self, encoder, features):
+        super().__init__(encoder, features)
+        self.projector, self.predictor, self.odd = mlp(features, 16, 8), mlp(8, 16, 8), nn.Linear(features, 4)
+        self.frozen, self.norm = mlp(8, 16, 8).requires_grad_(False), nn.BatchNorm1d(8)
+"""
+
+
+def test_the_energy_is_that_of_every_head_there_is(here):
+    """Against the layers that a regularizer of the whole network finds."""
+    (here / "own_nets.py").write_text(METHOD + HEADS)
+    for name in ("Mine", "Headed", "Headless"):
+        config = recipe(f"own_nets:{name}-mhe", "digits")
+        method = build_method(config, 1)
+        every = EnergyRegularizer(method).per_layer()
+        heads = {layer for layer in every if not layer.startswith("encoder")}
+        assert regularizer_of(config, method).per_layer().keys() == (heads or every.keys())
+    byol = recipe("byol-mhe", "digits")
+    method = build_method(byol, 1)
+    one, other = (regularizer_of(config, method) for config in (byol, byol.replace(energy_layers=("heads",))))
+    assert one.per_layer() == other.per_layer()
 
 
 def test_every_option_of_our_methods_is_one_that_others_may_have():

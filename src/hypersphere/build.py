@@ -24,7 +24,7 @@ from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
-from hypersphere.presets import OF_METHODS, is_folder, on_photographs
+from hypersphere.presets import HEADS, OF_METHODS, is_folder, on_photographs
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.sets import in_files, of_any_size, voting_of
 from hypersphere.sphere import koleo, uniformity, variance_covariance
@@ -110,8 +110,17 @@ def regularizer_of(config: Config, method: Method) -> Callable[[], Tensor] | Non
     return lambda: torch.stack([regularizer() for regularizer in regularizers]).sum()
 
 
+def regularized_parts(config: Config, method: Method) -> list[str]:
+    """As `energy_layers` has them, less a predictor that is left out; in the place of "heads" those with neurons, or
+    the encoder where there are none."""
+    heads = [name for name, part in method.named_children() if name != "encoder" and has_neurons(part)]
+    meant = {} if hasattr(method, HEADS) else {HEADS: heads or ["encoder"]}
+    parts = [part for name in config.energy_layers for part in meant.get(name, [name])]
+    return [part for part in parts if not isinstance(getattr(method, part, None), nn.Identity)]
+
+
 def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]:
-    where = [part for part in config.energy_layers if not isinstance(getattr(method, part, None), nn.Identity)]
+    where = regularized_parts(config, method)
     if config.energy:
         yield EnergyRegularizer(
             method,

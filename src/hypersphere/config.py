@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypersphere.errors import UserError, similar
-from hypersphere.presets import DATA, ON_DIGITS, is_folder, named, on_photographs, preset
+from hypersphere.presets import DATA, ON_DIGITS, family, is_folder, named, on_photographs, own_defaults, preset
 from hypersphere.written import is_arrays, is_reference, reference_to
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
@@ -150,7 +150,7 @@ class Config:
     regularizer: str | None = None
     # Its weight.
     regularizer_weight: float = 1.0
-    # Sub-networks, or name patterns, of the regularized layers.
+    # Sub-networks, or name patterns, of the regularized layers; heads: all but the encoder.
     energy_layers: tuple[str, ...] = ("projector", "predictor")
 
     # Passes over the images.
@@ -338,6 +338,7 @@ def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
     of_data = {} if is_folder(data) or is_arrays(data) else named("data", data, DATA)
     of_method = {**preset(method), **on_photographs(method, data, of_data.get("size"))}
-    if data == "digits" and not is_reference(of_method["method"]):
-        of_method = {**of_method, **of_data, **ON_DIGITS.get(of_method["method"], {})}
+    if data == "digits":
+        base = of_method["method"]
+        of_method = {**of_method, **of_data, **ON_DIGITS.get(family(base), {}), **own_defaults(base)}
     return Config().replace(**{"data": data, **of_data, **of_method, **options})

@@ -248,7 +248,9 @@ def preset(method: str) -> dict[str, Any]:
     added = {"-uni": PRESETS["byol-uni"]["uniformity"], "-mhe": PRESETS["byol-mhe"]["energy"]}
     given = method.removeprefix(base)
     return {
-        **(PRESETS[base] if base in PRESETS else _own(base)),
+        **PRESETS.get(family(base), {"energy_layers": (HEADS,)}),
+        **own_defaults(base),
+        "method": base,
         "uniformity": added["-uni"] * ("-uni" in given),
         "energy": added["-mhe"] * ("-mhe" in given),
     }
@@ -260,19 +262,46 @@ OF_METHODS |= {"predictor", "bottleneck", "predictor_decays", "layers", "redunda
 OF_METHODS |= {"codes_queue", "jigsaw"}
 
 
-def _own(reference: str) -> dict[str, Any]:
+HEADS = "heads"  # in energy_layers: every sub-network but the encoder
+
+
+def family(method: str) -> str:
+    """The method of the project that one of the user's derives from, if any; ours are their own."""
+    if not is_reference(method):
+        return method
+    return next(filter(None, map(_ours, _class(method).__mro__)), "")
+
+
+def own_defaults(method: str) -> dict[str, Any]:
+    """Fields of a config whose defaults an `__init__` of the user's has; not one that is inherited from ours."""
+    if not is_reference(method):
+        return {}
+    kind = _class(method)
+    if _ours(next(above for above in kind.__mro__ if "__init__" in vars(above))):
+        return {}
+    parameters = inspect.signature(kind).parameters.values()
+    return {p.name: p.default for p in parameters if p.name in OF_METHODS and p.default is not p.empty}
+
+
+def _class(reference: str) -> type:
     kind = referred_to(reference)
     if not inspect.isclass(kind):
         raise UserError(f"{reference} must be a subclass of hypersphere.methods.Method")
-    parameters = inspect.signature(kind).parameters.values()
-    said = {p.name: p.default for p in parameters if p.name in OF_METHODS and p.default is not p.empty}
-    return {"method": reference, "energy_layers": ("projector",), **said}
+    return kind
+
+
+def _ours(kind: type) -> str:
+    """The name of a method of the project, whose file has it, too; empty for other classes."""
+    package, _, name = kind.__module__.rpartition(".")
+    return name if package == "hypersphere.methods" and name in PRESETS else ""
 
 
 def on_photographs(method: str, data: str, size: int | None) -> dict[str, Any]:
     """What a method changes on ImageNet, and on other images of more than 64 pixels a side."""
-    published = ON_IMAGENET.get(preset(method)["method"], {}) if size is not None and size > 64 else {}
-    return {name: value for name, value in published.items() if data == "imagenet" or name not in OF_MANY_IMAGES}
+    base = preset(method)["method"]
+    published = ON_IMAGENET.get(family(base), {}) if size is not None and size > 64 else {}
+    left_out = {*own_defaults(base), *(OF_MANY_IMAGES if data != "imagenet" else ())}
+    return {name: value for name, value in published.items() if name not in left_out}
 
 
 def named(option: str, name: Any, table: dict[str, dict[str, Any]]) -> dict[str, Any]:

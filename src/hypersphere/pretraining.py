@@ -18,6 +18,7 @@ from hypersphere.build import (
     build_method,
     monitors_of,
     plan_of,
+    regularized_parts,
     rehearse_update,
     trainer_of,
     try_encoder,
@@ -48,7 +49,7 @@ from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method, name_of
 from hypersphere.nn import check_encoder
-from hypersphere.presets import PRESETS, preset
+from hypersphere.presets import HEADS, PRESETS, preset
 from hypersphere.progress import progress_bar, tell
 from hypersphere.run import Run, load_config, put_state
 from hypersphere.sets import (
@@ -225,6 +226,8 @@ def _new_trainer(config: Config, how: Execution, learnt: Images, begin: bool) ->
     method = build_method(config, learnt.channels, len(learnt.classes), begin=begin)
     method = method.to(how.device).to(memory_format=how.layout)
     try_encoder(config, method, learnt)
+    if HEADS in config.energy_layers and (config.energy or config.orthogonality or config.regularizer):
+        tell(f"{config.title}: regularizes the weights of {', '.join(regularized_parts(config, method))}")
     trainer = trainer_of(config, method, how)
     if how.kernels and launched() == 1:
         rehearse_update(config, method.train(), how, learnt)
