@@ -133,7 +133,7 @@ ARROWS = {
     "fanout": set(),
     "jobs": {"config", "diagnostics", "fanout", "machine", "pretraining", "results", "run"},
     "reproduce": {"jobs", "paper", "report", "results"},
-    "grid": {"config", "fanout", "jobs", "methods", "paper", "results", "sets"},
+    "grid": {"build", "config", "fanout", "jobs", "methods", "paper", "results", "sets"},
     "commands": {
         "bench",
         "config",

@@ -216,6 +216,11 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
         (["byol", "--over", "method=byol,smclr"], "unknown method 'smclr': did you mean 'simclr'"),
         (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, not -1"),
         (["byol", "--over", "lr=1", "--probes"], "--probes must be one or more of"),
+        (["byol", "--over", "energy_s=0,2", "--dry-run"], "--over energy_s: of no effect on byol with digits; leave"),
+        (
+            ["byol", "--over", "seed=0,1", "queue=8,9", "method=byol,simclr"],
+            "queue: of no effect on byol .*, simclr with",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_path, monkeypatch, capsys):
@@ -224,6 +229,14 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_pat
     printed = capsys.readouterr()
     (line,) = printed.err.splitlines()
     assert re.search(message, line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_field_may_change_some_of_the_runs_alone(tmp_path):
+    assert len(points("byol", "--data", "digits", "--over", "method=byol,byol-mhe", "energy_s=0,2")) == 4
+    assert len(points("byol", "--data", "digits", "--over", "energy=0,1", "energy_s=0,2")) == 4
+    with pytest.raises(UserError, match="`over` trust: of no effect on byol with digits"):  # which learn by AdamW
+        hs.sweep("byol", "digits", over={"trust": [0.1, 0.2]}, out=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -177,8 +177,8 @@ _OPTIONS_OF = {
 }
 
 
-def unused_options(config: Config) -> list[str]:
-    """What was chosen, but nothing of this run looks at."""
+def idle_options(config: Config) -> set[str]:
+    """What nothing of this run looks at."""
     idle = OF_METHODS - {
         "norm",
         *inspect.signature(method_of(config.method).__init__).parameters,
@@ -193,8 +193,13 @@ def unused_options(config: Config) -> list[str]:
         idle.add("white")
     if not of_any_size(config):
         idle.add("size")
+    return idle
+
+
+def unused_options(config: Config) -> list[str]:
+    """What was chosen in vain."""
     usual = recipe(config.method, config.data, **on_photographs(config.method, config.data, config.size))
-    return sorted(name for name in idle if getattr(config, name) != getattr(usual, name))
+    return sorted(name for name in idle_options(config) if getattr(config, name) != getattr(usual, name))
 
 
 def plan_of(config: Config, images: int) -> Plan:

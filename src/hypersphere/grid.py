@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hypersphere.build import idle_options
 from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.fanout import FanOut
@@ -48,8 +49,14 @@ class Point(NamedTuple):
 
 
 def distinct(points: Iterable[Point]) -> list[Point]:
-    """Each run once, however often its values were said."""
-    return list({point.name: point for point in points}.values())
+    """Each run once, however often its values were said; a field that changes none of them is a mistake."""
+    found = list({point.name: point for point in points}.values())
+    idle = set.intersection(*(idle_options(point.config) for point in found))
+    for name in found[0].values:
+        if name in idle and len({repr(point.values[name]) for point in found}) > 1:
+            runs = ", ".join(dict.fromkeys(f"{point.config.title} with {point.config.data}" for point in found))
+            raise UserError(f"`over` {name}: of no effect on {runs}; leave it out")
+    return found
 
 
 def shown(value: Any) -> str:
