@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from hypersphere.diagnostics import CollapseAlarm, SpreadMonitor
+from hypersphere.diagnostics.collapse import stays_collapsed
 from hypersphere.errors import Collapsed
 from hypersphere.sphere import alignment, effective_rank
 
@@ -45,6 +46,21 @@ def test_it_warns_once_when_features_stay_collapsed(capsys):
     assert alarms([FINE, GONE, FINE, GONE, FINE], capsys) == [False] * 5  # a moment is none
     assert alarms([GONE, GONE, FINE], capsys, every=5) == [False] * 3  # encoders begin like that
     assert alarms([FINE, {}, {}], capsys) == [False] * 3
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(1, 1), (2, 2), (12, 10), (19, 10), (100, 100)])
+def test_the_last_measurement_counts_on_its_own(epochs, every, capsys):
+    """As a warning, told once; a run is not stopped where it ends anyway."""
+    measured = [epoch for epoch in range(1, epochs + 1) if epoch % every == 0 or epoch == epochs]
+    for last, told in ((GONE, True), (FINE, False)):
+        seen = {epoch: last if epoch == epochs else FINE for epoch in measured}
+        for stop in (False, True):
+            alarm = CollapseAlarm(epochs, stop)
+            for epoch in measured:
+                alarm(epoch, seen[epoch])
+            assert capsys.readouterr().err.count(f"collapsed by epoch {epochs}: ") == told
+        assert stays_collapsed([{**seen[epoch], "epoch": epoch} for epoch in measured], epochs) == told
+    assert alarms([FINE, GONE, GONE, GONE], capsys, epochs=40) == [False, False, True, False]
 
 
 def test_a_run_that_goes_on_remembers_the_last_measurement(capsys):

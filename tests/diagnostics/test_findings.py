@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from hypersphere.diagnostics import SpreadMonitor, findings_of, gather, of_array, on_the_circle, rank_me, spread
 from hypersphere.diagnostics import cloud as clouds
-from hypersphere.diagnostics import findings_of, gather, of_array, on_the_circle, rank_me, spread
+from hypersphere.diagnostics.collapse import is_collapsed
 from hypersphere.sphere import hyperspherical_energy, uniformity
 
 
@@ -39,10 +40,30 @@ def test_one_point_is_collapse():
     assert "constant" in seen["spread by dimension"].sentence
 
 
-def test_a_few_directions_are_dimensional_collapse():
+@pytest.mark.parametrize("dimensions", [8, 128])
+def test_collapsed_is_what_the_alarm_calls_so(dimensions):
+    """Features ever nearer to one point, or to a line through it."""
+    told = []
+    for width in np.geomspace(1e-3, 3, 25):
+        for shape in ((400, dimensions), (400, 1)):
+            x = np.ones((400, dimensions)) + width * normal(*shape) * np.linspace(0, 2, dimensions)
+            features = torch.from_numpy(x).float()
+            seen = SpreadMonitor(1, lambda pair=(features, features): [pair], torch.float32)(torch.nn.Identity())
+            sentences = [found(x)[name].sentence for name in ("uniformity (G2)", "effective rank")]
+            told.append(any("collapse" in sentence for sentence in sentences))
+            assert told[-1] == is_collapsed(seen), (width, shape, seen, sentences)
+    assert 0.2 < np.mean(told) < 0.8
+    crowded = np.ones((400, 128)) + 0.15 * normal(400, 128)
+    assert found(crowded)["uniformity (G2)"].measured.value == pytest.approx(-0.09, abs=0.03)
+    assert found(crowded)["uniformity (G2)"].health == "bad"
+    assert "very crowded" in found(crowded)["uniformity (G2)"].sentence
+
+
+def test_a_few_directions_are_very_narrow():
     seen = found(normal(2000, 2) @ normal(2, 256))
     assert seen["effective rank"].health == "bad"
     assert seen["effective rank"].measured.value < 2.5
+    assert "very narrow" in seen["effective rank"].sentence
     assert seen["uniformity (G2)"].health == "good"  # which does not see it
 
 

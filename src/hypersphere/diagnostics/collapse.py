@@ -27,13 +27,17 @@ def is_collapsed(seen: Mapping[str, float]) -> bool:
 
 def watched(seen: Sequence[Mapping[str, float]], epochs: int) -> list[Mapping[str, float]]:
     """What the monitor saw after the first tenth of a run: encoders begin nearly collapsed."""
-    names = {"epoch", "spread", "effective_rank"}
-    return [line for line in seen if line.keys() >= names and line["epoch"] > math.ceil(epochs / 10)]
+    names, first = {"epoch", "spread", "effective_rank"}, min(epochs, math.ceil(epochs / 10) + 1)
+    return [line for line in seen if line.keys() >= names and line["epoch"] >= first]
 
 
 def stays_collapsed(seen: Sequence[Mapping[str, float]], epochs: int) -> bool:
-    """Twice in a row, at last."""
+    """Twice in a row, at last; or when the run ends, since nothing comes after it."""
     last = watched(seen, epochs)[-2:]
+    return _twice(last) or any(is_collapsed(line) for line in last if line["epoch"] == epochs)
+
+
+def _twice(last: Sequence[Mapping[str, float]]) -> bool:
     return len(last) == 2 and all(map(is_collapsed, last))
 
 
@@ -68,7 +72,8 @@ class SpreadMonitor:
 
 
 class CollapseAlarm:
-    """Told what the monitors saw: warns once, or stops the run, when features are collapsed twice in a row."""
+    """Told what the monitors saw: warns once, or stops the run, when features are collapsed twice in a row. Once is
+    enough for a warning at the end of the run: a short one may be measured only there."""
 
     def __init__(self, epochs: int, stop: bool, seen: Sequence[Mapping[str, float]] = ()) -> None:
         """`seen`: what the monitors of a run that goes on saw before."""
@@ -83,6 +88,6 @@ class CollapseAlarm:
             return
         self.told = True
         message = f"the features have collapsed by epoch {epoch}: {in_words(seen)}. What usually helps: {HELPS}"
-        if self.stop:
+        if self.stop and _twice(two):
             raise Collapsed(message)
         tell(message.replace("`", ""))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hypersphere.diagnostics.circle import angle_counts, bin_angles, von_mises_density
 from hypersphere.diagnostics.cloud import Cloud, Measured
+from hypersphere.diagnostics.collapse import RANK, VARIES
 from hypersphere.diagnostics.even import even_energy, even_uniformity
 from hypersphere.sphere import alignment, effective_rank, hyperspherical_energy, uniformity, unit
 
@@ -72,8 +73,10 @@ def _uniformity(cloud: Cloud) -> Finding:
     """A collapsed cloud has 0, an even one the least."""
     measured, even = cloud.measure(uniformity), even_uniformity(cloud.dimensions)
     share = measured.value / even
-    if share < 0.05:
+    if float(_spreads(cloud).mean()) < VARIES:
         sentence, health = "collapsed: all features point the same way", "bad"
+    elif share < 0.05:
+        sentence, health = "very crowded: features point nearly the same way", "bad"
     elif share < 0.25:
         sentence, health = "crowded: features keep to a small part of the sphere", "weak"
     else:
@@ -106,8 +109,10 @@ def _rank(cloud: Cloud) -> Finding:
 def _of_dimensions(name: str, rank: float, cloud: Cloud) -> Finding:
     most = min(len(cloud.sample), cloud.dimensions)
     share = rank / most
-    if rank < 1.5 + 0.01 * most:
-        sentence, health = "dimensional collapse: nearly all lies in a few directions", "bad"
+    if rank < RANK:
+        sentence, health = "dimensional collapse: nearly all lies in one direction", "bad"
+    elif rank < RANK + 0.01 * most:
+        sentence, health = "very narrow: nearly all lies in a few directions", "bad"
     elif share < 0.15:
         sentence, health = f"narrow: {100 * share:.0f} % of what {most} dimensions could hold", "weak"
     else:
@@ -126,9 +131,13 @@ def _rank_me(cloud: Cloud) -> Finding:
     return _of_dimensions("RankMe", float(rank_me(cloud.sample)), cloud)
 
 
+def _spreads(cloud: Cloud) -> Tensor:
+    """√D times the standard deviation of each coordinate of the unit vectors: 1 of an even spread."""
+    return cloud.std * math.sqrt(cloud.dimensions)
+
+
 def _spread(cloud: Cloud) -> Finding:
-    """√D times the standard deviation of a coordinate of the unit vectors: 1 of an even spread."""
-    spread = cloud.std * math.sqrt(cloud.dimensions)
+    spread = _spreads(cloud)
     dead, mean = int((spread < 0.01).sum()), float(spread.mean())
     told = f"; {dead} of {cloud.dimensions} dimensions are constant" if dead else ""
     if mean < 0.1:
