@@ -22,6 +22,7 @@ from hypersphere.embed import embed
 from hypersphere.errors import UserError
 from hypersphere.export import export
 from hypersphere.presets import folder_options
+from hypersphere.report.page import page
 from hypersphere.report.portrait import portray
 from hypersphere.train import loop
 from tests.processes import without_privileges
@@ -98,12 +99,17 @@ def test_folders_that_cannot_be_read(folder, tmp_path):
         closed.chmod(0o700)
 
 
-def test_pictures_without_labels(folder, tmp_path):
+def test_pictures_without_labels(folder, tmp_path, capsys):
     for path in folder.glob("*/*.*"):
         path.rename(folder / path.name)
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **SMALL)
     assert "knn" not in run.metrics[-1]
     assert "uniformity_of_features" in run.metrics[-1]
+    assert "39 images to learn from, 39 of them watched" in capsys.readouterr().err
+    assert re.search(r": \d+ training images of /", hs.diagnose(run).of)
+    portrait = portray(run.path, "cpu", None)
+    assert "none of its images are held out: those shown here are some that it learnt from" in portrait.missing
+    assert "Where the features of training images point" in page([portrait])
     with pytest.raises(UserError, match="no labels"):
         run.evaluate(("knn",))
 
@@ -178,7 +184,7 @@ def test_what_a_run_holds_out_stays_held_out(folder, tmp_path):
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_small_sets_of_train_val_and_test(tmp_path, labelled):
+def test_small_sets_of_train_val_and_test(tmp_path, labelled, capsys):
     """Fewer images of a class than a fifth could be taken of; none with a label at all."""
     for part, count in (("train", 10), ("val", 4), ("test", 6)):
         for n in range(count):
@@ -192,6 +198,9 @@ def test_small_sets_of_train_val_and_test(tmp_path, labelled):
             "byol", data=str(tmp_path / "in"), holdout=holdout, out=tmp_path / holdout, **{**SMALL, "epochs": 1}
         )
         assert run.labelled == labelled
+        assert f"10 images to learn from, {6 if holdout == 'test' else 4} held out" in capsys.readouterr().err
+        assert " held-out images of " in hs.diagnose(run).of
+        assert portray(run.path, "cpu", None).seen.sample.held_out
 
 
 @pytest.mark.parametrize(("count", "batch", "few"), [(99, 16, True), (100, 16, False), (100, 15, True)])

@@ -86,7 +86,8 @@ def diagnose(
     of the `encoder` named, a network, or a model of torchvision or timm by name.
 
     An encoder is shown `images` held-out images of `data`: by default 2,000 of the run's, or else 256 of the digits
-    that come with scikit-learn. `data` may be images too, N × C × H × W, of bytes or of floats from 0 to 1.
+    that come with scikit-learn. Where none were held out, for want of labels, they are some that it learnt from. `data`
+    may be images too, N × C × H × W, of bytes or of floats from 0 to 1.
 
     They are made `size` pixels a side: by default the run's, or what the network says of itself (`input_size`, timm's
     `pretrained_cfg`, `image_size`, Hugging Face's `config.image_size`), or else what the data have; digits are enlarged

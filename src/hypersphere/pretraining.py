@@ -60,6 +60,7 @@ from hypersphere.sets import (
     fingerprint,
     images_of,
     in_files,
+    is_held_out,
     located,
     middles,
     of_any_size,
@@ -181,7 +182,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
     learnt, held_out = (some.to(how.device) for some in images)
     if path is None:
-        _tell_intention(config, *map(len, files or images), labelled=len(learnt.classes) > 0)
+        _tell_intention(config, *(files or images))
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
         begin = from_first(lambda: path is None or not (path / "checkpoint.pt").exists())
@@ -203,10 +204,10 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     return run
 
 
-def _tell_intention(config: Config, learnt: int, held_out: int, *, labelled: bool) -> None:
+def _tell_intention(config: Config, learnt: Listing | Images, shown: Listing | Images) -> None:
     """What a run with a user's images, or network, is about to do."""
-    if held_out < 2:
-        raise UserError(f"{config.data}: two images or more must be held out, not {held_out}")
+    if len(shown) < 2:
+        raise UserError(f"{config.data}: two images or more must be held out, not {len(shown)}")
     for name in (config.method, config.encoder, config.data):
         if name.startswith("__main__:"):
             tell(f"{name} is the script's: only that script can load the run; in a module of its own anything can")
@@ -214,10 +215,10 @@ def _tell_intention(config: Config, learnt: int, held_out: int, *, labelled: boo
         return
     side = view_recipe(config).size
     plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, epochs: {config.epochs}"
-    apart = "held out" if labelled else "of them watched"
-    tell(f"{config.title}: {plan}; {learnt:,} images to learn from, {held_out:,} {apart}")
-    if learnt < LEAST_IMAGES or config.batch < LEAST_BATCH:
-        few = f"{learnt:,} images, {config.batch} an update, are hardly enough to learn from"
+    apart = "held out" if is_held_out(learnt, shown) else "of them watched"
+    tell(f"{config.title}: {plan}; {len(learnt):,} images to learn from, {len(shown):,} {apart}")
+    if len(learnt) < LEAST_IMAGES or config.batch < LEAST_BATCH:
+        few = f"{len(learnt):,} images, {config.batch} an update, are hardly enough to learn from"
         tell(f"{few}: have {LEAST_IMAGES} or more, and {LEAST_BATCH} or more an update")
 
 

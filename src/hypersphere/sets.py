@@ -182,6 +182,18 @@ def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing
     return train[rest], train[some]
 
 
+def is_held_out(learnt: Listing | Images, shown: Listing | Images) -> bool:
+    """Whether a run learns from none of the images shown. Without labels it may learn from them, and then from all of
+    them: the first one tells."""
+    if shown.classes:
+        return True
+    if isinstance(learnt, Listing) and isinstance(shown, Listing):
+        return shown.paths[0] not in learnt.paths
+    assert isinstance(learnt, Images)
+    assert isinstance(shown, Images)
+    return not (learnt.pixels == shown.pixels[0]).flatten(1).all(1).any()
+
+
 def decoded(files: Listing, side: int, workers: int, most: int, progress: bool = False) -> Images:
     """The middle of each image (of at most so many, evenly chosen), in memory."""
     if len(files) > most:

@@ -23,7 +23,7 @@ from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
 from hypersphere.run import Run, load_run
-from hypersphere.sets import images_of
+from hypersphere.sets import files_of, images_of, in_files, is_held_out
 from hypersphere.views import Recipe, Views, folder_recipe
 from hypersphere.written import is_reference
 
@@ -132,8 +132,10 @@ def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | 
         return _given(wishes.data, n, like)
     if wishes.data not in (None, config.data):
         config, run = recipe("byol", wishes.data or "", root=config.root, white=config.white), None
-    pixels = images_of(config, config.holdout, (2, n), run=run)[1].pixels[:n]
-    return Pictures(pixels, view_recipe(config), f"held-out images of {config.data}")
+    files = files_of(config, config.holdout, run) if in_files(config) else None
+    images = images_of(config, config.holdout, (2, n), run=run, files=files)
+    kind = "held-out" if is_held_out(*(files or images)) else "training"
+    return Pictures(images[1].pixels[:n], view_recipe(config), f"{kind} images of {config.data}")
 
 
 def _like_photographs(data: str | Tensor | None, channels: int) -> Recipe:

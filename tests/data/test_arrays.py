@@ -12,6 +12,7 @@ from hypersphere.cli import main
 from hypersphere.data import load_data
 from hypersphere.data.arrays import read_arrays
 from hypersphere.errors import UserError
+from hypersphere.sets import is_held_out
 from hypersphere.written import is_arrays
 
 GREY = np.random.default_rng(0).integers(0, 256, (60, 9, 7), dtype=np.uint8)
@@ -141,6 +142,8 @@ def test_without_parts_some_of_each_class_are_held_out(tmp_path):
     assert len(together.flatten(1).unique(dim=0)) == 60
     learnt, watched = load_data(saved(tmp_path / "b.npz", images=GREY))
     assert (len(learnt), len(watched)) == (60, 60)
+    assert not is_held_out(learnt, watched)
+    assert is_held_out(*load_data(saved(tmp_path / "c.npz", train_images=GREY[:40], val_images=GREY[40:])))
 
 
 def test_a_run_from_its_start_to_another_set(tmp_path, monkeypatch, capsys):

@@ -68,7 +68,7 @@ def test_a_panel_draws_values_where_its_scale_has_them():
 @pytest.fixture
 def seen():
     images = Images(torch.zeros(50, 1, 8, 8, dtype=torch.uint8), torch.arange(50) % 5, tuple("abcde"))
-    return Seen(Sample(images, 100), unit(torch.randn(50, 6)), 7)
+    return Seen(Sample(images, 100, True), unit(torch.randn(50, 6)), 7)
 
 
 def test_neighbours_against_a_loop(seen):
@@ -82,7 +82,7 @@ def test_neighbours_against_a_loop(seen):
 
 def test_images_without_labels_have_neighbours_and_a_map(seen):
     pixels = seen.sample.images.pixels
-    unlabelled = Seen(Sample(Images(pixels, torch.full((50,), -1), ()), 100), seen.features, 7)
+    unlabelled = Seen(Sample(Images(pixels, torch.full((50,), -1), ()), 100, False), seen.features, 7)
     tree = Tree(neighbours("run", unlabelled, "sheet") + map_of("run", unlabelled, "sheet"))
     assert len(tree.of("span", "query")) == 8
     assert len(tree.of("span", "unknown")) == 48

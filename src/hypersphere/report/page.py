@@ -23,19 +23,19 @@ evaluation.json: accuracy in %, and where it is a mean over draws of the labelle
 DYNAMICS = """Measured while training. Accuracy: a weighted vote of the nearest training images, on validation images; a
 run that holds out the test set has learnt from those as well, without labels. Uniformity: of their features, log of the
 mean Gaussian potential of pairs (G2, t = 2); lower is more even. The loss is that of single updates."""
-ENERGIES = """Mean over pairs of the inverse squared angle, of what each block puts out for a fixed batch of validation
-images (averaged over the image); lower is more even. Of the weights: that of the neurons of a layer, summed over the
-layers of each part, whether or not the run regularizes it."""
+ENERGIES = """Mean over pairs of the inverse squared angle, of what each block puts out for a fixed batch of the images
+measured on (averaged over the image); lower is more even. Of the weights: that of the neurons of a layer, summed over
+the layers of each part, whether or not the run regularizes it."""
 FAMILIES = (  # of measurements, and what their values are
     ("energy/", "Block: ", "mean pair energy, rad⁻²"),
     ("energy_of_weights/", "Weights: ", "pair energy summed over layers, rad⁻²"),
 )
-CIRCLE = """Where the features of held-out images point. Above, a Gaussian kernel density in the plane (bandwidth 0.1),
+CIRCLE = """Where the features of %s images point. Above, a Gaussian kernel density in the plane (bandwidth 0.1),
 each shaded up to its own maximum; below, a von Mises–Fisher kernel density of the angle (κ = 50), all on one scale. The
 dashed line is the even density."""
-NEIGHBOURS = """Left, the query; then the held-out images of the highest cosine with it, nearest first. A whole border
+NEIGHBOURS = """Left, the query; then the %s images of the highest cosine with it, nearest first. A whole border
 and a tick: of the same class as the query; a dashed border and a cross: of another."""
-MAP = """Held-out images, placed by t-SNE of their features (seeded): what is near is alike, distances between groups
+MAP = """The %s images, placed by t-SNE of their features (seeded): what is near is alike, distances between groups
 mean little. Point at a mark to see its image, or use the arrow keys; point at a class to see it alone."""
 
 
@@ -57,13 +57,14 @@ def write_report(
 def page(runs: Sequence[Portrait]) -> str:
     samples = list(dict.fromkeys(run.seen.sample for run in runs if run.seen))
     sheets = {sample: f"sheet-{place}" for place, sample in enumerate(samples)}
+    kind = " or ".join(sorted({"held-out" if sample.held_out else "training" for sample in samples}))
     sections = (
         _section("Summary", SUMMARY, summary(runs), missing(runs)),
         _section("Accuracy, uniformity and loss", DYNAMICS, *_dynamics(runs)),
         _section("Energy by layer", ENERGIES, *_energies(runs)),
-        _section("On the circle", CIRCLE, *_circles(runs)),
-        _section("Nearest neighbours", NEIGHBOURS, *_pictures(runs, sheets, neighbours)),
-        _section("Map of the embeddings", MAP, *_pictures(runs, sheets, map_of)),
+        _section("On the circle", CIRCLE % kind, *_circles(runs)),
+        _section("Nearest neighbours", NEIGHBOURS % kind, *_pictures(runs, sheets, neighbours)),
+        _section("Map of the embeddings", MAP % kind, *_pictures(runs, sheets, map_of)),
         _section("Configs", "", *configs(runs)),
     )
     names = ", ".join(run.label for run in runs) if len(runs) <= 4 else f"{len(runs)} runs"

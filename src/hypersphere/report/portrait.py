@@ -18,7 +18,7 @@ from hypersphere.data import FILE_SOURCES, Images
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.run import learnt_files, load_config, load_run
-from hypersphere.sets import FILES, images_of
+from hypersphere.sets import FILES, files_of, images_of, in_files, is_held_out
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
 
@@ -28,10 +28,11 @@ CURVE = 400  # points of a line: as many as can be seen
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some of the images that runs on a data set hold out."""
+    """Some of the images that runs on a data set hold out, or watch where they hold none out."""
 
     images: Images
     learnt: int  # images in memory that such a run learns from
+    held_out: bool
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
         yield f"its features have collapsed by epoch {last['epoch']}: {in_words(last)}"
     if run.seen is None:
         yield f"no densities, neighbours and map: {why_unseen}"
-    elif run.seen.step < run.step:
+    elif not run.seen.sample.held_out:
+        yield "none of its images are held out: those shown here are some that it learnt from"
+    if run.seen and run.seen.step < run.step:
         yield f"densities, neighbours and map are of the last checkpoint, after update {run.seen.step}"
     if not run.metrics:
         yield "no curves: nothing has been logged yet"
@@ -161,9 +164,11 @@ def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[S
 def sample_of(config: Config, began: Began | None) -> Sample:
     """Evenly from all that a run held out, whatever has been added since: of every class, even where they are sorted by
     it."""
-    learnt, held_out = images_of(config, config.holdout, most=(1, SAMPLE), run=began.run if began else None)
-    chosen = torch.linspace(0, len(held_out) - 1, min(SAMPLE, len(held_out))).long()
-    return Sample(held_out[chosen], len(learnt))
+    run = began.run if began else None
+    files = files_of(config, config.holdout, run) if in_files(config) else None
+    learnt, shown = images = images_of(config, config.holdout, most=(1, SAMPLE), run=run, files=files)
+    chosen = torch.linspace(0, len(shown) - 1, min(SAMPLE, len(shown))).long()
+    return Sample(shown[chosen], len(learnt), is_held_out(*(files or images)))
 
 
 def _seen_or_why_not(path: Path, sample: Sample, device: str) -> tuple[Seen | None, str]:
