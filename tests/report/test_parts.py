@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from hypersphere.config import recipe
 from hypersphere.data import Images
 from hypersphere.report.atlas import embedding, map_of
 from hypersphere.report.chart import Line, Scale, fitted, panel, round_ticks
 from hypersphere.report.density import on_circle
 from hypersphere.report.neighbours import nearest, neighbours
-from hypersphere.report.portrait import Sample, Seen
+from hypersphere.report.portrait import Portrait, Sample, Seen, labelled
 from hypersphere.report.sheet import sheet_style
 from hypersphere.sphere import unit
 from tests.tree import Tree
@@ -130,3 +131,35 @@ def test_the_map_is_the_same_each_time_and_whole():
     assert ((near // 20) == torch.arange(60) // 20).all()
     for collapsed in (features[:1].repeat(30, 1), features[:3], torch.zeros(30, 3)):
         assert embedding(collapsed).isfinite().all()
+
+
+GRID = [{"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0}, {"lr": 0.1, "seed": 1}, {"lr": 0.2, "seed": 1}]
+LAYERS = [{"energy_layers": layers} for layers in (("projector",), ("projector", "predictor"))]
+MANY = {"lr": 3, "tau": 0.5, "epochs": 7, "batch": 8, "hidden": 9}
+
+
+@pytest.mark.parametrize(
+    ("made", "names"),
+    [
+        ([("byol", {}), ("byol-mhe", {"lr": 3})], ["byol", "byol-mhe"]),
+        ([("byol", {"seed": 3}), ("byol", {"seed": 4})], ["byol (seed 3)", "byol (seed 4)"]),
+        ([("byol", {"lr": 1, "seed": 3}), ("byol", {"lr": 2, "seed": 4})], ["byol (lr 1.0)", "byol (lr 2.0)"]),
+        ([("byol", some) for some in GRID], [f"byol (lr {lr}, seed {seed})" for seed in (0, 1) for lr in (0.1, 0.2)]),
+        ([("byol", {}), *[("simclr", some) for some in GRID[:2]]], ["byol", "simclr (lr 0.1)", "simclr (lr 0.2)"]),
+        (
+            [("byol-mhe", some) for some in LAYERS],
+            [f"byol-mhe (energy_layers {layers})" for layers in ("projector", "projector + predictor")],
+        ),
+        ([("byol", {}), ("byol", {"data": "/a/stl"})], ["byol on digits", "byol on stl"]),
+        (
+            [("byol", {}), ("byol", {"data": "/a/stl"}), ("byol", {"data": "/a/stl", "seed": 1})],
+            ["byol on digits", "byol on stl (seed 0)", "byol on stl (seed 1)"],
+        ),
+        ([("byol", {}), ("byol", {"device": "cpu"})], ["byol (0)", "byol (1)"]),  # alike: by their folders
+        ([("byol", {}), ("byol", MANY)], ["byol (0)", "byol (1)"]),
+    ],
+)
+def test_runs_are_named_by_what_tells_them_apart(made, names, tmp_path):
+    configs = [recipe(method, "digits").replace(**options) for method, options in made]
+    runs = [Portrait(tmp_path / str(n), config, {}, [], {}, None, None) for n, config in enumerate(configs)]
+    assert [run.label for run in labelled(runs)] == names

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from hypersphere.train import read_metrics
 
 SAMPLE = 1000  # images: enough for a map, few enough to be sent along
 CURVE = 400  # points of a line: as many as can be seen
+MOST_TOLD = 4  # options in a run's name
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,14 +193,32 @@ def _epoch_steps(path: Path, config: Config, metrics: list[dict[str, Any]], samp
 
 def labelled(runs: Sequence[Portrait]) -> list[Portrait]:
     """With the shortest names that tell the runs apart."""
-    schemes: tuple[Callable[[Portrait], str], ...] = (
-        lambda run: run.config.title,
-        lambda run: f"{run.config.title} on {Path(run.config.data).name}",  # a set's name, or a folder
-        lambda run: f"{run.config.title} ({run.path.resolve().name})",
-        lambda run: f"{run.config.title} ({run.path})",
+    titles = [run.config.title for run in runs]
+    sets = [Path(run.config.data).name for run in runs]  # a set's name, or a folder
+    on_sets = [f"{title} on {data}" for title, data in zip(titles, sets, strict=True)]
+    plain = on_sets if len(set(sets)) > 1 else titles
+    schemes = (
+        titles,
+        plain,
+        _with_options(runs, plain, unsaid=("data", "seed")),
+        _with_options(runs, plain, unsaid=("data",)),
+        [f"{run.config.title} ({run.path.resolve().name})" for run in runs],
+        [f"{run.config.title} ({run.path})" for run in runs],
     )
-    for scheme in schemes:
-        names = [scheme(run) for run in runs]
-        if len(set(names)) == len(names):
-            break
+    names = next((names for names in schemes if len(set(names)) == len(names)), schemes[-1])
     return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _with_options(runs: Sequence[Portrait], names: Sequence[str], unsaid: Sequence[str]) -> list[str]:
+    """Each name with the options in which the runs of that name differ, if they are few."""
+    found = []
+    for run, name in zip(runs, names, strict=True):
+        alike = [other.config for other, its in zip(runs, names, strict=True) if its == name]
+        fields = {field for other in alike for field in alike[0].differences(other)} - set(unsaid)
+        told = [f"{field} {_told(value)}" for field, value in vars(run.config).items() if field in fields]
+        found.append(f"{name} ({', '.join(told)})" if 0 < len(told) <= MOST_TOLD else name)
+    return found
+
+
+def _told(value: Any) -> str:
+    return " + ".join(map(str, value)) if isinstance(value, tuple) else str(value)
