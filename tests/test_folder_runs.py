@@ -23,7 +23,7 @@ from hypersphere.errors import UserError
 from hypersphere.export import export
 from hypersphere.presets import folder_options
 from hypersphere.report.page import page
-from hypersphere.report.portrait import portray
+from hypersphere.report.portrait import portray, sample_of
 from hypersphere.train import loop
 from tests.processes import without_privileges
 
@@ -436,3 +436,55 @@ def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, 
     listed["held_out"] = {name: values[1:] for name, values in listed["held_out"].items()}
     (twin / "files.json").write_text(json.dumps(listed))
     assert torch.equal(portray(twin, "cpu", None).seen.sample.images.pixels, wanted[1:])
+
+
+def test_a_folder_that_has_moved(folder, tmp_path, capsys):
+    """Everything goes on with it as if it were where it was."""
+    run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **SMALL)
+    found, seen = run.evaluate(("knn",)), portray(run.path, "cpu", None).seen
+    diagnosed, listed = hs.diagnose(run), (run.path / "files.json").read_bytes()
+    now = folder.rename(tmp_path / "elsewhere")
+    told = f"{run.path}: none of its 33 images are there any more, such as {folder}/"
+    for words in (["pretrain", "--resume"], ["evaluate"], ["diagnose"]):
+        capsys.readouterr()
+        assert main([*words, str(run.path), "--device", "cpu"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert told in line
+        assert line.endswith(f"where {folder} lies now, --root says")
+    sample_of.cache_clear()
+    assert any(told in line for line in portray(run.path, "cpu", None).missing)
+
+    again = ["evaluate", str(run.path), "--device", "cpu", "--probes", "knn", "--root"]
+    assert main([*again, str(now)]) == 0
+    assert hs.load_run(run.path).evaluations["validation"] == found
+    assert hs.diagnose(run.path, root=now, device="cpu").findings == diagnosed.findings
+    assert torch.equal(portray(run.path, "cpu", now).seen.features, seen.features)
+    (run.path / "checkpoint.pt").unlink()
+    went_on = hs.pretrain(resume=run.path, root=now, progress=False)
+    assert torch.equal(weights(went_on), weights(run))
+    assert (run.path / "files.json").read_bytes() == listed
+
+    (now / "red/00.jpg").unlink()
+    assert main([*again, str(now)]) == 2
+    told = f"1 of the 39 images of {run.path} are not there, such as {now}/red/00.jpg"
+    assert f"--root {now} is not where {folder} lies now: {told}" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"its data is .* if it has moved there, say so by `root`"):
+        hs.pretrain(resume=run.path, data=str(now))
+
+
+def test_where_a_root_means_nothing(folder, tmp_path, capsys):
+    np.savez(tmp_path / "a.npz", images=np.zeros((40, 16, 16), np.uint8))
+    for data in (folder, tmp_path / "a.npz"):
+        with pytest.raises(UserError, match="`root` means nothing for"):
+            hs.pretrain("byol", data=data, root=tmp_path, **SMALL)
+    run = hs.pretrain("byol", data=tmp_path / "a.npz", out=tmp_path / "run", **{**SMALL, "knn_every": 0})
+    for command in ("evaluate", "diagnose"):
+        assert main([command, str(run.path), "--root", str(tmp_path)]) == 2
+        assert "--root means nothing for" in capsys.readouterr().err
+
+
+def test_another_folder_is_measured_where_it_lies(folder, tmp_path):
+    """Whatever the folder of the data files is said to be."""
+    run = hs.pretrain("byol", "digits", out=tmp_path / "run", **{**SMALL, "knn_every": 0})
+    run.config = run.config.replace(root=tmp_path / "nowhere")
+    assert run.evaluate("knn", transfer=str(folder))

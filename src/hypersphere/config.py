@@ -37,7 +37,8 @@ class Config:
     data: str = "cifar10"
     # Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set.
     holdout: Literal["validation", "test"] = "validation"
-    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data). With --resume of a run on a
+    # folder of images that has moved: that folder.
     root: Path | None = _unhashed(None)
     # Labels of a folder's images: a CSV file with columns path, relative to that folder, and label (None: the names of
     # its folders).

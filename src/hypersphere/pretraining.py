@@ -49,7 +49,7 @@ from hypersphere.launch import is_first, job, launched
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method, name_of
 from hypersphere.nn import check_encoder
-from hypersphere.presets import HEADS, PRESETS, preset
+from hypersphere.presets import HEADS, PRESETS, is_folder, preset
 from hypersphere.progress import progress_bar, tell
 from hypersphere.run import Run, load_config, put_state
 from hypersphere.sets import (
@@ -139,6 +139,8 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in differing:
         conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
+        if name == "data" and is_folder(saved.data) and is_folder(wanted.data):
+            raise UserError(f"cannot resume {path}: {conflict}; if it has moved there, say so by `root`")
         raise UserError(f"cannot resume {path}: {conflict}; `resume` alone goes on as it began")
     return wanted
 
@@ -147,6 +149,8 @@ def start(config: Config, *, progress: bool = True) -> Run:
     """A new run in a new folder, made once everything else is known to be right."""
     check_init(config.init)
     precision = pick_precision(config.precision, pick_device(config.device))
+    if config.root is not None and (is_folder(config.data) or is_arrays(config.data)):
+        raise UserError(f"`root` means nothing for {config.data}: it is for data sets by name; leave it out")
     if names := unused_options(config):
         tell(f"{', '.join(names)}: of no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)
@@ -197,7 +201,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
             else:
                 _restore(run, trainer, plan, progress)
             if files is not None:
-                first_does(lambda: save_files(run.path / FILES, *files))
+                first_does(lambda: None if (run.path / FILES).is_file() else save_files(run.path / FILES, *files))
                 closed = {**files[0].closed, **files[1].closed}
                 first_does(lambda: tell_unreadable(closed, run.path / UNREADABLE))
             _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)

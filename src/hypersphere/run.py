@@ -34,9 +34,11 @@ from hypersphere.presets import is_folder
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.probing import InFiles
 from hypersphere.sets import (
+    FILES,
     files_of,
     images_of,
     in_files,
+    saved_files,
     voting_of,
     workers_of,
 )
@@ -260,6 +262,8 @@ def learnt_files(config: Config, path: Path | None) -> Listing | None:
     """The files that a run learns from, as they were at its start; None where images are held in memory."""
     if not in_files(config):
         return None
+    if path is not None and (path / FILES).is_file():  # wherever they lie now
+        return saved_files(path / FILES)[0]
     return files_of(config, config.holdout, path)[0]
 
 

@@ -166,10 +166,15 @@ def files_of(config: Config, holdout: Holdout, run: Path | None = None) -> tuple
 
 def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
     if run is not None and holdout == config.holdout and (run / FILES).is_file():
-        return saved_files(run / FILES)
+        saved = saved_files(run / FILES)
+        if is_folder(config.data):
+            return _found_again(config, run, *saved)
+        if any(map(os.path.exists, saved[0].paths)):  # else they have moved: the set is the same wherever it lies
+            return saved
     if config.data in FILE_SOURCES:
         return list_data(config.data, config.root, holdout)
-    parts = _parts(config.data, config.labels)
+    moved = run is not None and config.root is not None
+    parts = _parts(str(config.root) if moved else config.data, config.labels)
     train, val, test = parts["train"], parts.get("val"), parts.get("test")
     if holdout == "test":
         if test is None and val is None:
@@ -182,16 +187,45 @@ def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing
     return train[rest], train[some]
 
 
-def is_held_out(learnt: Listing | Images, shown: Listing | Images) -> bool:
-    """Whether a run learns from none of the images shown. Without labels it may learn from them, and then from all of
-    them: the first one tells."""
-    if shown.classes:
+def with_root(config: Config, root: Path | None) -> Config:
+    """A run's config, the data of which lie there now: a set by name, or the images of a folder."""
+    if root is not None and (is_arrays(config.data) or is_shards(config.data)):
+        raise UserError(f"`root` means nothing for {config.data}: it is for data sets by name, and folders that moved")
+    return config if root is None else config.replace(root=root.expanduser())
+
+
+def _found_again(config: Config, run: Path, learnt: Listing, held_out: Listing) -> tuple[Listing, Listing]:
+    """The images of a run on a folder, which may lie elsewhere now; some may have vanished from where they were."""
+    if is_shards(config.data):
+        return learnt, held_out
+    if config.root is None:
+        if not any(map(os.path.exists, learnt.paths)):
+            told = f"none of its {len(learnt)} images are there any more, such as {shown(learnt.paths[0])}"
+            raise UserError(f"{run}: {told}; where {config.data} lies now, `root` says")
+        return learnt, held_out
+    learnt, held_out = (_moved(files, Path(config.data), config.root) for files in (learnt, held_out))
+    paths = list(dict.fromkeys(learnt.paths + held_out.paths))
+    if missing := [path for path in paths if not os.path.exists(path)]:
+        told = f"{len(missing)} of the {len(paths)} images of {run} are not there, such as {shown(missing[0])}"
+        raise UserError(f"`root` {config.root} is not where {config.data} lies now: {told}")
+    return learnt, held_out
+
+
+def _moved(files: Listing, before: Path, now: Path) -> Listing:
+    """What lay below one folder, below another."""
+    return replace(files, paths=tuple(now / Path(path).relative_to(before) for path in files.paths))
+
+
+def is_held_out(learnt: Listing | Images, others: Listing | Images) -> bool:
+    """Whether a run learns from none of the others. Without labels it may learn from them, and then from all of them:
+    the first one tells."""
+    if others.classes:
         return True
-    if isinstance(learnt, Listing) and isinstance(shown, Listing):
-        return shown.paths[0] not in learnt.paths
+    if isinstance(learnt, Listing) and isinstance(others, Listing):
+        return others.paths[0] not in learnt.paths
     assert isinstance(learnt, Images)
-    assert isinstance(shown, Images)
-    return not (learnt.pixels == shown.pixels[0]).flatten(1).all(1).any()
+    assert isinstance(others, Images)
+    return not (learnt.pixels == others.pixels[0]).flatten(1).all(1).any()
 
 
 def decoded(files: Listing, side: int, workers: int, most: int, progress: bool = False) -> Images:

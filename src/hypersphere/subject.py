@@ -23,7 +23,7 @@ from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
 from hypersphere.run import Run, load_run
-from hypersphere.sets import files_of, images_of, in_files, is_held_out
+from hypersphere.sets import files_of, images_of, in_files, is_held_out, with_root
 from hypersphere.views import Recipe, Views, folder_recipe
 from hypersphere.written import is_reference
 
@@ -98,7 +98,10 @@ def subject_of(target: str | Path | Run | nn.Module, wishes: Wishes) -> Subject:
 
 
 def _of_run(run: Run, wishes: Wishes) -> Subject:
-    config = run.config.replace(root=wishes.root or run.config.root)
+    if wishes.data is None:
+        config = with_root(run.config, wishes.root)
+    else:
+        config = run.config.replace(root=wishes.root or run.config.root)
     own = view_recipe(config)
     parts = {name: part for name, part in run.method.named_children() if _learns(part)}
     title = f"{run.config.title}, update {run.step} of {run.path}"

@@ -24,7 +24,7 @@ class EvaluateOptions:
     holdout: Literal["validation", "test"] | None = None
     # auto: the GPU if there is one.
     device: str = "auto"
-    # Folder of the data files (None: the run's).
+    # Folder of the data files (None: the run's); of a run on a folder of images that has moved, that folder.
     root: Path | None = None
 
 
@@ -36,10 +36,13 @@ def evaluate(words: list[str]) -> None:
     if path is None:
         raise UserError("say which run to evaluate: hypersphere evaluate RUN")
     from hypersphere.run import load_run
+    from hypersphere.sets import with_root
 
     run = load_run(path, options.device)
-    if options.root is not None:
-        run.config = run.config.replace(root=options.root)
+    if options.transfer:
+        run.config = run.config.replace(root=options.root or run.config.root)
+    else:
+        run.config = with_root(run.config, options.root)
     found = run.measure(options.probes, options.holdout, transfer=options.transfer, progress=True)
     try:
         run.keep(found, options.holdout)  # before anything that may fail: how long the run is, its data know
@@ -93,7 +96,8 @@ class DiagnoseOptions:
     encoder: str | None = None
     # Take the weights along that the library has for a model, fetching them if need be.
     pretrained: bool = False
-    # Folder of the data files (None: the run's, or $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    # Folder of the data files (None: the run's, or $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data); of a run on a
+    # folder of images that has moved, that folder.
     root: Path | None = None
     # auto: the GPU if there is one.
     device: str = "auto"
@@ -131,7 +135,7 @@ class ReportOptions:
     out: Path = Path("report.html")
     # auto: the GPU if there is one.
     device: str = "auto"
-    # Folder of the data files (None: each run's).
+    # Folder of the data files (None: each run's); of runs on a folder of images that has moved, that folder.
     root: Path | None = None
 
 
