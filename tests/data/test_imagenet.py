@@ -11,9 +11,11 @@ import scipy.io
 import torchvision
 
 from hypersphere.cli import main
+from hypersphere.config import recipe
 from hypersphere.data import FILE_SOURCES, imagenet, list_data, load_data
 from hypersphere.data.imagenet import list_images
 from hypersphere.errors import UserError
+from hypersphere.sets import files_of, save_files
 
 IDS = ("n01440764", "n01443537", "n02084071", "n15075141")
 NUMBERS = {3: IDS[0], 1: IDS[1], 4: IDS[2], 2: IDS[3]}  # of the development kit: in an order of its own
@@ -127,6 +129,17 @@ def test_validation_is_a_fixed_part_of_the_training_set(home, monkeypatch):
     assert {*rest.paths, *held_out.paths} == set(train.paths)
     assert labels_by_name(rest) | labels_by_name(held_out) == labels_by_name(train)
     assert held_out.paths == list_data("imagenet", home, "validation")[1].paths
+
+
+def test_a_run_finds_the_files_again_where_they_have_moved(home, tmp_path):
+    began = recipe("byol", "imagenet", holdout="test", root=home)
+    save_files(tmp_path / "files.json", *files_of(began, "test"))
+    before = files_of(began, "test", tmp_path)
+    now = home.rename(tmp_path / "now")
+    found = files_of(began.replace(root=now), "test", tmp_path)
+    for files, moved in zip(before, found, strict=True):
+        assert [now / path.relative_to(home) for path in files.paths] == list(moved.paths)
+        assert files.labels.tolist() == moved.labels.tolist()
 
 
 def test_what_is_missing_is_told_with_where_to_get_it(home, tmp_path):
