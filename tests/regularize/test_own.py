@@ -1,9 +1,12 @@
 """A regularizer of weights that a user wrote, in a run."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import hypersphere as hs
 from hypersphere.build import build_method, regularizer_of, unused_options
@@ -75,6 +78,15 @@ def test_a_sweep_notices_another_edition_of_it(here):
     before = point.name
     (here / "own_weights.py").write_text(MODULE + "\n# changed\n")
     assert point.name != before
+
+
+def test_the_example_in_contributing():
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    names: dict = {}
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1], names)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 5))
+    wanted = sum(layer.weight.double().flatten(1).square().sum(1).sqrt().mean() for layer in (model[0], model[2]))
+    assert torch.allclose(names["Mine"](model, weight=0.1)().double(), 0.1 * wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
