@@ -41,7 +41,7 @@ class Config:
     # folder of images that has moved: that folder.
     root: Path | None = _unhashed(None)
     # Labels of a folder's images: a CSV file with columns path, relative to that folder, and label (None: the names of
-    # its folders).
+    # its folders); if wanted also split (train, val, test), and group (a patient, a lot: held out as a whole).
     labels: str | None = None
     # Value of white in grey files of 16 bits, such as 4095 for 12-bit data; what is above is white, too (None: 65535).
     white: int | None = None

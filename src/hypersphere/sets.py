@@ -15,11 +15,12 @@ from torch import Tensor
 from hypersphere.config import Config, fitting, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, list_data, load_data
 from hypersphere.data.arrays import read_arrays
-from hypersphere.data.folder import deepest_folder, labelled_below, labels_from, list_folder, shown
+from hypersphere.data.folder import deepest_folder, labelled_below, list_folder, shown
 from hypersphere.data.shards import MEMBER, is_shards, list_shards
-from hypersphere.data.splits import held_out_of
+from hypersphere.data.splits import PARTS, held_out_of
 from hypersphere.data.stream import Stream, Wanted, default_workers
 from hypersphere.data.survey import survey
+from hypersphere.data.table import parts_from
 from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
 from hypersphere.files import write_json
@@ -33,9 +34,6 @@ from hypersphere.written import is_arrays, is_reference, reference_to
 MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that are held in memory
 WATCHED, TRIED = (4096, 1024), (16, 16)  # and that monitors do; and that processes without monitors do
 FILES = "files.json"  # of a run that learns from files: their names and labels
-# name of a folder, in lower case → which part of a split it is
-PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
-PARTS |= {"test": "test", "testing": "test"}
 FEW_LETTERS = 60  # in which names of classes are told
 
 
@@ -75,8 +73,9 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     if len(files) < 2:
         raise UserError(f"{where} holds one image: learning takes two or more")
     config = _recipe_by_size(method, where, found.images, found.sides[1], options)
+    groups = "" if files.groups is None else f"; {len(files.groups.unique()):,} groups, each held out as a whole or not"
     closed = f"; folders that could not be read: {len(files.closed)}" if files.closed else ""
-    tell(f"{where}: {found}; {_classes_told(files.classes)}{_deeper_told(where, files)}{closed}")
+    tell(f"{where}: {found}; {_classes_told(files.classes)}{groups}{_deeper_told(where, files)}{closed}")
     return config
 
 
@@ -127,7 +126,8 @@ def _deeper_told(where: str, files: Listing) -> str:
 
 
 def _parts(where: str, labels: str | None) -> dict[str, Listing]:
-    """What is learnt from, "train"; and "val" and "test" where folders of such names lie beside it."""
+    """What is learnt from, "train"; and "val" and "test" where folders of such names lie beside it, or a table says
+    so."""
     if is_shards(where):
         found = {"train": list_shards(where)}
     elif labels is None and (folders := _split_folders(where)):
@@ -138,7 +138,7 @@ def _parts(where: str, labels: str | None) -> dict[str, Listing]:
                 raise UserError(f"{where}: the folders of classes below {told} must be the same")
     else:
         found = {"train": list_folder(Path(where))}
-    return found if labels is None else {"train": labels_from(Path(labels), found["train"], Path(where))}
+    return found if labels is None else parts_from(Path(labels), found["train"], Path(where))
 
 
 def _split_folders(where: str) -> dict[str, Path]:
@@ -183,7 +183,7 @@ def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing
         return train, test or val  # type: ignore[return-value]
     if val is not None:
         return train, val
-    rest, some = held_out_of(train.labels, len(train))
+    rest, some = held_out_of(train.labels, len(train), train.groups)
     return train[rest], train[some]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hypersphere.data.folder import Listing, find_images, labels_from, list_folder, shown
+from hypersphere.data.folder import Listing, find_images, list_folder, shown
 from hypersphere.data.unreadable import read_unreadable, tell_unreadable
 from hypersphere.errors import UserError
 
@@ -78,11 +78,3 @@ def test_names_and_reasons_of_several_lines_are_listed_in_one(tmp_path, capsys):
     assert listed.read_bytes() == rb"a\nb\tc.jpg" + b"\t" + rb"cut\toff\r\nat 3" + b"\nback\\\\new.jpg\tno image\n"
     assert read_unreadable(listed) == odd
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_table_of_labels_may_begin_with_a_byte_order_mark(tmp_path):
-    table, files = tmp_path / "labels.csv", Listing((tmp_path / "a.jpg", tmp_path / "b.jpg"))
-    for encoding in ("utf-8-sig", "utf-8"):  # as Excel writes it, and others
-        table.write_text("path,label\na.jpg,grün\nb.jpg,rot\n", encoding=encoding)
-        found = labels_from(table, files, tmp_path)
-        assert (found.classes, found.labels.tolist()) == (("grün", "rot"), [0, 1])

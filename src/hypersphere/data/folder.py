@@ -1,6 +1,5 @@
 """Image files below a folder: which there are, and what their folders say about them."""
 
-import csv
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,13 +25,14 @@ class Listing:
     classes: tuple[str, ...] = ()
     closed: Mapping[Path | str, str] = field(default_factory=dict)  # folders that could not be read, and why
     white: int | None = None
+    groups: Tensor | None = None  # N, int64: what must not be split
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: Tensor) -> "Listing":
-        labels = None if self.labels is None else self.labels[index]
-        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), labels=labels)
+        labels, groups = (None if known is None else known[index] for known in (self.labels, self.groups))
+        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), labels=labels, groups=groups)
 
 
 def find_images(folder: Path) -> Listing:
@@ -99,24 +99,3 @@ def deepest_folder(files: Listing) -> Path:
 def shown(path: Path | str) -> str:
     """A path as it can be printed, whatever bytes it is made of."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-def labels_from(table: Path, files: Listing, folder: Path) -> Listing:
-    """The labels in a CSV file with columns path (below the folder, or whole) and label; −1 where it names none. Excel
-    begins such files with a byte-order mark."""
-    try:
-        with open(table, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"`labels` {table} cannot be read ({reason})") from None
-    if not rows or not {"path", "label"} <= rows[0].keys():
-        raise UserError(f"`labels` {table} must have the columns path and label in its first line")
-    named = {str(folder / row["path"]): row["label"] for row in rows if row["path"] and row["label"]}
-    classes = tuple(sorted(set(named.values())))
-    number = {name: n for n, name in enumerate(classes)}
-    labels = torch.tensor([number.get(named.get(str(path), ""), -1) for path in files.paths])
-    if not (labels >= 0).any():
-        told = f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}"
-        raise UserError(f"{told}: its paths must be whole, or relative to that folder")
-    return replace(files, labels=labels, classes=classes)

@@ -6,6 +6,10 @@ from torch import Tensor
 from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
 
+# name of a part of a split, in lower case → which it is
+PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
+PARTS |= {"test": "test", "testing": "test"}
+
 
 def balanced(labels: Tensor, per_class: int, seed: int = 0, stream: int = SPLIT) -> tuple[Tensor, Tensor]:
     """(the rest, `per_class` random samples of each class), as sorted indices; a label of −1 is no class."""
@@ -23,11 +27,13 @@ ENOUGH_HELD_OUT = 500  # of labelled images, and a tenth of that of each class
 MOST_WATCHED = 5_000  # of images without labels
 
 
-def held_out_of(labels: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
+def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """(the rest, a share), of sets that come without a split: as many of each class, or, where a class has but one
-    image, of all. Without labels nothing is held out: some are looked at all the same."""
+    image, of all; or whole groups. Without labels nothing is held out: some are looked at all the same."""
     if labels is None or not (labels >= 0).any():
         return torch.arange(n), permutation(n, seed=0, stream=SPLIT)[:MOST_WATCHED].sort().values
+    if groups is not None:
+        return _whole_groups(labels, groups)
     counts = labels[labels >= 0].bincount()
     least, classes = int(counts[counts > 0].min()), int((counts > 0).sum())
     if least > 1 and classes > 1:
@@ -37,6 +43,26 @@ def held_out_of(labels: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
     if len(rest) < 2:
         raise UserError("images with labels must be four or more, to hold two out")
     return rest, some
+
+
+def _whole_groups(labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+    """In a drawn order, each group that has a class of which too few are held out yet, unless it is the last that has
+    one of its classes."""
+    counts = torch.zeros(int(groups.max()) + 1, int(labels.max()) + 1, dtype=torch.int64)
+    known = labels >= 0
+    counts.index_put_((groups[known], labels[known]), torch.tensor(1), accumulate=True)
+    wanted = torch.tensor([share_held_out(n, ENOUGH_HELD_OUT // 10) if n else 0 for n in counts.sum(0).tolist()])
+    held_out, chosen = torch.zeros_like(wanted), []
+    others = (counts > 0).sum(0) - 1  # groups that have a class beside the one looked at
+    for group in permutation(len(counts), seed=0, stream=SPLIT).tolist():
+        has = counts[group] > 0
+        if (held_out < wanted)[has].any() and (others > 0)[has].all():
+            chosen.append(group)
+            held_out += counts[group]
+            others -= has.long()
+    if not chosen:
+        raise UserError("no group can be held out: each is the only one that has some class")
+    return _without(torch.isin(groups, torch.tensor(chosen)).nonzero().squeeze(1), len(labels))
 
 
 def share_held_out(images: int, enough: int) -> int:

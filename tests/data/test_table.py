@@ -1,0 +1,105 @@
+"""What a CSV file says of images: labels, a split, and groups that are held out as a whole."""
+
+import json
+
+import pytest
+import torch
+
+import hypersphere as hs
+from hypersphere.data.folder import Listing
+from hypersphere.data.splits import held_out_of
+from hypersphere.data.table import parts_from
+from hypersphere.errors import UserError
+from tests.pictures import draw
+
+
+def listed(folder, text, count=4, encoding="utf-8"):
+    """The parts of a.jpg, b.jpg, … by this table."""
+    (folder / "labels.csv").write_text(text, encoding=encoding)
+    files = Listing(tuple(folder / f"{letter}.jpg" for letter in "abcdefgh"[:count]))
+    return parts_from(folder / "labels.csv", files, folder)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8"])  # as Excel writes it, and others
+def test_labels(tmp_path, encoding):
+    found = listed(tmp_path, f"path,label\na.jpg,grün\n{tmp_path}/b.jpg,rot\nd.jpg,\n", encoding=encoding)
+    assert found.keys() == {"train"}
+    assert (found["train"].classes, found["train"].labels.tolist()) == (("grün", "rot"), [0, 1, -1, -1])
+    assert found["train"].groups is None
+
+
+def test_a_split(tmp_path):
+    found = listed(tmp_path, "path,label,split\na.jpg,x,Train\nb.jpg,y,validation\nc.jpg,x,test\n")
+    names = {part: [path.name for path in files.paths] for part, files in found.items()}
+    assert names == {"train": ["a.jpg", "d.jpg"], "val": ["b.jpg"], "test": ["c.jpg"]}
+    assert [files.labels.tolist() for files in found.values()] == [[0, -1], [1], [0]]
+    assert all(files.classes == ("x", "y") for files in found.values())
+
+
+def test_groups(tmp_path):
+    """What is of none is a group of its own."""
+    found = listed(tmp_path, "path,label,group\na.jpg,x,anna\nb.jpg,y,\nc.jpg,x,anna\nd.jpg,y,ben\n", count=5)["train"]
+    a, b, c, d, e = found.groups.tolist()
+    assert a == c
+    assert len({a, b, d, e}) == 4
+    assert found[torch.tensor([2, 3])].groups.tolist() == [c, d]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("path,label,split\na.jpg,x,holdout\n", "split must be train, val or test, not 'holdout'"),
+        ("path,label,split\n" + "".join(f"{c}.jpg,x,test\n" for c in "abcd"), "leaves no image to learn from"),
+        ("path,split\na.jpg,train\n", "must have the columns path and label"),
+    ],
+)
+def test_mistakes(tmp_path, text, told):
+    with pytest.raises(UserError, match=told):
+        listed(tmp_path, text)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_held_out_as_a_whole(seed):
+    torch.manual_seed(seed)
+    groups, classes = torch.randint(40, (600,)), 1 + seed % 4
+    labels = torch.randint(-1, classes, (600,))
+    rest, some = held_out_of(labels, 600, groups)
+    assert sorted([*rest.tolist(), *some.tolist()]) == list(range(600))
+    assert not set(groups[rest].tolist()) & set(groups[some].tolist())
+    for number in range(classes):
+        held_out, of = int((labels[some] == number).sum()), int((labels == number).sum())
+        assert min(50, of // 5) <= held_out <= of // 2
+    assert torch.equal(some, held_out_of(labels, 600, groups)[1])
+
+
+def test_every_class_is_left_to_learn_from():
+    labels, groups = torch.tensor([0, 0, 0, 1, 1, 1, 2]), torch.tensor([0, 1, 2, 2, 3, 3, 4])
+    rest, some = held_out_of(labels, 7, groups)
+    assert set(labels[rest].tolist()) == {0, 1, 2}
+    assert len(some) > 0
+    with pytest.raises(UserError, match="no group can be held out"):
+        held_out_of(torch.tensor([0, 0, 1, 1]), 4, torch.tensor([0, 0, 1, 1]))
+
+
+def test_a_run_keeps_patients_apart(tmp_path, capsys):
+    paths = draw(tmp_path / "scans", 40)
+    patient = {path: n % 10 for n, path in enumerate(paths)}
+    rows = "".join(f"{path},{'ill' if n % 4 == 0 else 'well'},p{patient[path]}\n" for n, path in enumerate(paths))
+    (tmp_path / "labels.csv").write_text("path,label,group\n" + rows)
+    options = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 1}
+    labels = str(tmp_path / "labels.csv")
+    run = hs.pretrain(
+        "byol",
+        data=str(tmp_path / "scans"),
+        labels=labels,
+        out=tmp_path / "run",
+        device="cpu",
+        progress=False,
+        **options,
+    )
+    assert "2 classes: ill, well; 10 groups, each held out as a whole or not" in capsys.readouterr().err
+    files = json.loads((run.path / "files.json").read_text())
+    learnt, held_out = ({patient[tmp_path / name] for name in files[part]["names"]} for part in ("learnt", "held_out"))
+    assert learnt | held_out == set(range(10))
+    assert not learnt & held_out
+    assert held_out
