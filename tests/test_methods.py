@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Batch, SimCLR, Spreading
 from hypersphere.optim import LARS
 from hypersphere.sphere import uniformity
@@ -68,6 +69,13 @@ def test_uniformity_is_added_for_the_online_projections_of_both_views():
     assert step.loss.item() == pytest.approx(
         step.terms["byol"].item() + 0.25 * step.terms["uniformity"].item(), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.takes_small_crops])
+def test_more_views_than_a_method_takes_are_refused(name):
+    two = batch()
+    with pytest.raises(UserError, match=f"{METHODS[name].__name__} learns from two views of each image, not 3"):
+        small(name)(two._replace(views=(*two.views, two.views[0])))
 
 
 def test_batch_statistics_are_per_view():

@@ -44,11 +44,13 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Batch) -> Step: ...
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Step:
+    def __call__(self, batch: Batch, *args: Any, **kwargs: Any) -> Step:
         """Of several processes, in whoever's loop: every BatchNorm has the statistics of all."""
+        if len(batch.views) > 2 and not self.takes_small_crops:
+            raise UserError(f"{type(self).__name__} learns from two views of each image, not {len(batch.views)}")
         if size() > 1:
             keep_views_apart(self)
-        return super().__call__(*args, **kwargs)
+        return super().__call__(batch, *args, **kwargs)
 
     def step(self, name: str, loss: Tensor, *projections: Tensor) -> Step:
         """The method's own loss, and the mean over views of what spreads its (online) projections, of all processes."""
