@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import OrderedDict
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.nn.weights import load_weights
 from hypersphere.nn.zoo import build_model
+from hypersphere.report.diagnosis import print_diagnosis
 
 SMALL = {"hidden": 32, "projection": 8, "epochs": 2, "batch": 256, "device": "cpu", "progress": False}
 
@@ -338,3 +340,15 @@ def test_what_is_written_of_few_dimensions_is_json():
     kept = json.loads(json.dumps(hs.diagnose(network, images=8, size=4).to_json()), parse_constant=refuse)
     assert [layer["even"] for layer in kept["weights"]] == [None, None]
     assert kept["blocks"][-1]["even"] > 0
+
+
+def test_a_diagnosis_in_python_reads_as_at_the_terminal(capsys):
+    """Of a network without convolutions, whose images are as they are given; two outputs have no even energy."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+    found = hs.diagnose(network, data=torch.rand(64, 1, 4, 4))
+    print_diagnosis(found)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == str(found).splitlines()
+    assert re.search(r"^  output +–  effective rank \d", str(found), re.MULTILINE)
+    assert f"{found.weights[0].times:.4g}" in str(found)
+    assert str(found).splitlines()[0] == "Sequential: 64 images given; features of 2 dimensions"

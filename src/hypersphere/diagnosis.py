@@ -31,6 +31,8 @@ from hypersphere.sphere.measures import mean_energies
 from hypersphere.subject import Subject, Wishes, as_bytes, subject_of
 
 EMBEDDINGS = (".npy", ".npz", ".parquet")
+MARKS = {"good": "✓", "weak": "~", "bad": "✗", "": "·"}  # of a finding's health
+MOST = 6  # layers of weights that are shown
 
 
 class Layer(NamedTuple):
@@ -44,6 +46,11 @@ class Layer(NamedTuple):
     @property
     def times(self) -> float:
         return self.energy / self.even
+
+    def __str__(self) -> str:
+        """Beside an even spread of 1; in two or three dimensions that has no finite energy to compare with."""
+        rank = "" if self.rank is None else f"  effective rank {self.rank:.1f}"
+        return f"{self.name:32} {f'{self.times:,.4g}' if isfinite(self.even) else '–':>10}{rank}"
 
     def to_json(self) -> dict[str, object]:
         """In two or three dimensions an even spread has no finite energy, and JSON no infinity."""
@@ -64,10 +71,38 @@ class Diagnosis:
             return f"not healthy: see {', '.join(bad)}"
         return f"no collapse, but weak: see {', '.join(weak)}" if weak else "healthy"
 
+    def __str__(self) -> str:
+        return "\n".join(text for _, text in self.lines())
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What it says, each line with what kind it is."""
+        yield "title", self.of
+        for finding in self.findings:
+            number = f"{finding.name:21} {finding.measured!s:>18}  ({finding.against})"
+            yield finding.health, f"{MARKS[finding.health]} {number}"
+            yield "sentence", f"  {finding.sentence}"
+        for title, layers in (("outputs of its blocks", self.blocks), ("neurons of its layers", self.weights)):
+            yield from (("layers", text) for text in _layers_told(title, layers) if layers)
+        yield "title", f"{self.verdict[0].upper()}{self.verdict[1:]}."
+        yield "sentence", "  ".join(f"{mark} {health or 'no judgement'}" for health, mark in MARKS.items())
+        yield "sentence", "G2: log of the mean of exp(−2 distance²), a2: mean of 1 / angle², over pairs"
+
     def to_json(self) -> dict[str, Any]:
         findings = {finding.name: finding.to_json() for finding in self.findings}
         layers = {name: [layer.to_json() for layer in getattr(self, name)] for name in ("blocks", "weights")}
         return {"of": self.of, "verdict": self.verdict, "findings": findings, **layers}
+
+
+def _layers_told(title: str, layers: list[Layer]) -> Iterator[str]:
+    """In order; of many, those with most energy for their size."""
+    highest = sorted(layers, key=lambda layer: -layer.times)
+    few = len(layers) <= 2 * MOST
+    told = "an even spread being 1, far more meaning that many nearly coincide"
+    yield f"energy (a2) of the {title}, {told}{'' if few else f': {MOST} of {len(layers)}'}"
+    yield from (f"  {layer}" for layer in layers if few or layer in highest[:MOST])
+    if not few:
+        middle, last = highest[len(layers) // 2], highest[-1]
+        yield f"  of all: highest {highest[0].times:.4g}, median {middle.times:.4g}, lowest {last.times:.4g}"
 
 
 def diagnose(

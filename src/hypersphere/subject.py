@@ -92,7 +92,7 @@ def subject_of(target: str | Path | Run | nn.Module, wishes: Wishes) -> Subject:
     encoder, title = (target, type(target).__name__) if isinstance(target, nn.Module) else _named(str(target), wishes)
     if not isinstance(target, nn.Module):
         encoder.to(pick_device(wishes.device))
-    config, channels = recipe("byol", "digits", root=wishes.root), _channels(encoder)
+    config, channels = recipe("byol", "digits", root=wishes.root), _channels(encoder, wishes.data)
     pictures = _pictures(config, wishes, wishes.images or 256, _like_photographs(wishes.data, channels))
     return _shown(title, encoder, {"encoder": encoder}, pictures, channels, _sides(encoder, wishes))
 
@@ -212,8 +212,11 @@ def _stem(network: nn.Module) -> nn.Conv2d | None:
     return next((layer for layer in network.modules() if isinstance(layer, nn.Conv2d)), None)
 
 
-def _channels(network: nn.Module) -> int:
-    return 3 if (stem := _stem(network)) is None else stem.in_channels
+def _channels(network: nn.Module, data: str | Tensor | None) -> int:
+    """Of its first convolution; else of the images given."""
+    if (stem := _stem(network)) is not None:
+        return stem.in_channels
+    return data.shape[1] if isinstance(data, Tensor) else 3
 
 
 def _sides(network: nn.Module, wishes: Wishes) -> tuple[int, ...]:
