@@ -138,7 +138,11 @@ def _parts(where: str, labels: str | None) -> dict[str, Listing]:
                 raise UserError(f"{where}: the folders of classes below {told} must be the same")
     else:
         found = {"train": list_folder(Path(where))}
-    return found if labels is None else parts_from(Path(labels), found["train"], Path(where))
+    if labels is None:
+        return found
+    split = {} if is_shards(where) else _split_folders(where)
+    names = {folder.name: part for part, folder in split.items()}
+    return parts_from(Path(labels), found["train"], Path(where), names)
 
 
 def _split_folders(where: str) -> dict[str, Path]:
@@ -178,7 +182,7 @@ def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing
     train, val, test = parts["train"], parts.get("val"), parts.get("test")
     if holdout == "test":
         if test is None and val is None:
-            wanted = "a folder train and a folder test (or val) below it"
+            wanted = "a folder train and a folder test (or val) below it, or a column split of `labels`"
             raise UserError(f"{config.data} has no test set: it would be {wanted}")
         return train, test or val  # type: ignore[return-value]
     if val is not None:
@@ -219,10 +223,10 @@ def _moved(files: Listing, before: Path, now: Path) -> Listing:
 def is_held_out(learnt: Listing | Images, others: Listing | Images) -> bool:
     """Whether a run learns from none of the others. Without labels it may learn from them, and then from all of them:
     the first one tells."""
-    if others.classes:
-        return True
     if isinstance(learnt, Listing) and isinstance(others, Listing):
         return others.paths[0] not in learnt.paths
+    if others.classes:
+        return True
     assert isinstance(learnt, Images)
     assert isinstance(others, Images)
     return not (learnt.pixels == others.pixels[0]).flatten(1).all(1).any()

@@ -4,8 +4,10 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 
 import hypersphere as hs
+from hypersphere import sets
 from hypersphere.data.folder import Listing
 from hypersphere.data.splits import held_out_of
 from hypersphere.data.table import parts_from
@@ -29,11 +31,23 @@ def test_labels(tmp_path, encoding):
 
 
 def test_a_split(tmp_path):
-    found = listed(tmp_path, "path,label,split\na.jpg,x,Train\nb.jpg,y,validation\nc.jpg,x,test\n")
+    found = listed(tmp_path, "Path,label , Split\na.jpg,x,Train\nb.jpg,y,validation\nc.jpg,x,test\n")
     names = {part: [path.name for path in files.paths] for part, files in found.items()}
     assert names == {"train": ["a.jpg", "d.jpg"], "val": ["b.jpg"], "test": ["c.jpg"]}
     assert [files.labels.tolist() for files in found.values()] == [[0, -1], [1], [0]]
     assert all(files.classes == ("x", "y") for files in found.values())
+
+
+def test_folders_of_a_split_stay_one_with_a_table(tmp_path):
+    """Unless its column says otherwise."""
+    for name in ("Train/a.jpg", "Train/b.jpg", "test/c.jpg", "test/d.jpg", "e.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    for column, wanted in (("", {"train": "abe", "test": "cd"}), (",split", {"train": "abce", "test": "d"})):
+        rows = f"Train/a.jpg,a{',' * bool(column)}\ntest/c.jpg,c{',train' * bool(column)}\n"
+        (tmp_path / "labels.csv").write_text(f"path,label{column}\n{rows}")
+        found = sets._parts(str(tmp_path), str(tmp_path / "labels.csv"))
+        assert {part: "".join(sorted(path.stem for path in files.paths)) for part, files in found.items()} == wanted
 
 
 def test_groups(tmp_path):
@@ -51,6 +65,11 @@ def test_groups(tmp_path):
         ("path,label,split\na.jpg,x,holdout\n", "split must be train, val or test, not 'holdout'"),
         ("path,label,split\n" + "".join(f"{c}.jpg,x,test\n" for c in "abcd"), "leaves no image to learn from"),
         ("path,split\na.jpg,train\n", "must have the columns path and label"),
+        (
+            "path,label,split\na.jpg,x,\nb.JPG,x,test\n",
+            "1 rows name no image, such as .*b.JPG, and 3 images have no row",
+        ),
+        ("path,label,split,group\na.jpg,x,train,p\nb.jpg,x,test,p\n", "images of group 'p' are in train and in test"),
     ],
 )
 def test_mistakes(tmp_path, text, told):
@@ -70,6 +89,16 @@ def test_groups_are_held_out_as_a_whole(seed):
         held_out, of = int((labels[some] == number).sum()), int((labels == number).sum())
         assert min(50, of // 5) <= held_out <= of // 2
     assert torch.equal(some, held_out_of(labels, 600, groups)[1])
+
+
+@pytest.mark.parametrize("others", [1, 2, 5, 9])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_large_group_is_learnt_from(others, place):
+    sizes = [1000, *[20] * others][:: 1 - 2 * place]
+    groups = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    rest, some = held_out_of(torch.zeros(len(groups), dtype=torch.int64), len(groups), groups)
+    assert len(rest) >= 1000
+    assert len(some) == 20 * min(others, 3)  # one in twenty, or more
 
 
 def test_every_class_is_left_to_learn_from():
@@ -103,3 +132,23 @@ def test_a_run_keeps_patients_apart(tmp_path, capsys):
     assert learnt | held_out == set(range(10))
     assert not learnt & held_out
     assert held_out
+
+
+def test_images_that_are_learnt_from_are_not_called_held_out(tmp_path, capsys):
+    """Where the table has labels of the test images alone."""
+    paths = draw(tmp_path / "scans", 24)
+    rows = "".join(
+        f"{path},{'' if n % 2 else 'xy'[n % 4 // 2]},{'train' if n % 2 else 'test'}\n" for n, path in enumerate(paths)
+    )
+    (tmp_path / "labels.csv").write_text("path,label,split\n" + rows)
+    options = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 1}
+    hs.pretrain(
+        "byol",
+        data=tmp_path / "scans",
+        labels=tmp_path / "labels.csv",
+        out=tmp_path / "run",
+        device="cpu",
+        progress=False,
+        **options,
+    )
+    assert "12 images to learn from, 12 of them watched" in capsys.readouterr().err

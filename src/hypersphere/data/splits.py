@@ -46,17 +46,21 @@ def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> 
 
 
 def _whole_groups(labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    """In a drawn order, each group that has a class of which too few are held out yet, unless it is the last that has
-    one of its classes."""
+    """In a drawn order, groups that have a class of which too few are held out yet, and of none more than are wanted;
+    then, the smallest first, larger ones, of classes that have none held out. Of each class a group is left."""
     counts = torch.zeros(int(groups.max()) + 1, int(labels.max()) + 1, dtype=torch.int64)
     known = labels >= 0
     counts.index_put_((groups[known], labels[known]), torch.tensor(1), accumulate=True)
     wanted = torch.tensor([share_held_out(n, ENOUGH_HELD_OUT // 10) if n else 0 for n in counts.sum(0).tolist()])
     held_out, chosen = torch.zeros_like(wanted), []
     others = (counts > 0).sum(0) - 1  # groups that have a class beside the one looked at
-    for group in permutation(len(counts), seed=0, stream=SPLIT).tolist():
+    order = permutation(len(counts), seed=0, stream=SPLIT).tolist()
+    small = [group for group in order if (counts[group] <= wanted).all()]
+    large = sorted(set(order) - set(small), key=lambda group: (int(counts[group].sum()), group))
+    for group in (*small, *large):
         has = counts[group] > 0
-        if (held_out < wanted)[has].any() and (others > 0)[has].all():
+        enough = wanted if (counts[group] <= wanted).all() else wanted.clamp(max=1)
+        if (held_out < enough)[has].any() and (others > 0)[has].all():
             chosen.append(group)
             held_out += counts[group]
             others -= has.long()

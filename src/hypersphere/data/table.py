@@ -12,11 +12,11 @@ from hypersphere.data.splits import PARTS
 from hypersphere.errors import UserError
 
 
-def parts_from(table: Path, files: Listing, folder: Path) -> dict[str, Listing]:
-    """By part of the split, "train" alone where the file has no column `split`; what it does not name is learnt from.
+def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, str] = {}) -> dict[str, Listing]:
+    """By part of the split; "train" alone where neither a column says otherwise nor `parts`, by folders of these names.
 
-    Columns: path (below the folder, or whole), label (−1 where there is none) and, if wanted, `split` (train, val or
-    test) and `group`, such as a patient: of one group all images are held out, or none."""
+    Columns: path (below the folder, or whole), label (none: −1) and, if wanted, `split` (train, val or test) and
+    `group`, such as a patient: of one group all images are held out, or none."""
     rows = {str(folder / row["path"]): row for row in _rows(table) if row["path"]}
     said = [rows.get(str(path), {}) for path in files.paths]
     classes = tuple(sorted({row["label"] for row in rows.values() if row["label"]}))
@@ -25,9 +25,13 @@ def parts_from(table: Path, files: Listing, folder: Path) -> dict[str, Listing]:
     if not (labels >= 0).any():
         told = f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}"
         raise UserError(f"{told}: its paths must be whole, or relative to that folder")
+    if any(row.get("split") for row in rows.values()):
+        _check_names(table, rows, files)
     files = replace(files, labels=labels, classes=classes, groups=_groups(said))
-    parts = [_part(row, table) for row in said]
-    where = {part: [n for n, other in enumerate(parts) if other == part] for part in dict.fromkeys(parts)}
+    usual = [parts.get(Path(path).relative_to(folder).parts[0], "train") if parts else "train" for path in files.paths]
+    names = [_part(row.get("split") or part, table) for row, part in zip(said, usual, strict=True)]
+    _check_groups(table, said, names)
+    where = {part: [n for n, other in enumerate(names) if other == part] for part in dict.fromkeys(names)}
     if "train" not in where:
         raise UserError(f"`labels` {table}: its column split leaves no image to learn from (train)")
     return {part: files[torch.tensor(numbers)] for part, numbers in where.items()}
@@ -37,13 +41,32 @@ def _rows(table: Path) -> list[dict[str, str]]:
     """Excel begins such files with a byte-order mark."""
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+            rows = csv.DictReader(file)
+            rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+            found = list(rows)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"`labels` {table} cannot be read ({reason})") from None
-    if not rows or not {"path", "label"} <= rows[0].keys():
+    if not found or not {"path", "label"} <= found[0].keys():
         raise UserError(f"`labels` {table} must have the columns path and label in its first line")
-    return rows
+    return found
+
+
+def _check_names(table: Path, rows: Mapping[str, Mapping[str, str]], files: Listing) -> None:
+    """An image to be tested with, of which the table has another name, would be learnt from."""
+    there = set(map(str, files.paths))
+    unknown, unnamed = [name for name in rows if name not in there], [name for name in there if name not in rows]
+    if unknown and unnamed:
+        told = f"{len(unknown)} rows name no image, such as {shown(unknown[0])}"
+        others = f"{len(unnamed)} images have no row, such as {shown(min(unnamed))}"
+        raise UserError(f"`labels` {table} has a split, but {told}, and {others}: mend the names")
+
+
+def _check_groups(table: Path, said: Sequence[Mapping[str, str]], parts: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for group, part in zip((row.get("group") for row in said), parts, strict=True):
+        if group and seen.setdefault(group, part) != part:
+            raise UserError(f"`labels` {table}: images of group {group!r} are in {seen[group]} and in {part}")
 
 
 def _groups(said: Sequence[Mapping[str, str]]) -> torch.Tensor | None:
@@ -55,8 +78,8 @@ def _groups(said: Sequence[Mapping[str, str]]) -> torch.Tensor | None:
     return torch.tensor([number[name] for name in names])
 
 
-def _part(row: Mapping[str, str], table: Path) -> str:
-    told = (row.get("split") or "train").strip()
-    if told.lower() not in PARTS:
+def _part(told: str, table: Path) -> str:
+    part = PARTS.get(told.strip().lower())
+    if part is None:
         raise UserError(f"`labels` {table}: split must be train, val or test, not {told!r}")
-    return PARTS[told.lower()]
+    return part
