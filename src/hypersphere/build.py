@@ -104,7 +104,7 @@ def regularizer_of(config: Config, method: Method) -> Callable[[], Tensor] | Non
     except UserError:
         raise
     except ValueError as error:
-        raise UserError(f"{'`regularizer`' if 'measure' in str(error) else '`energy_layers`'}: {error}") from None
+        raise UserError(f"`energy_layers`: {error}") from None
     if len(regularizers) < 2:
         return next(iter(regularizers), None)
     return lambda: torch.stack([regularizer() for regularizer in regularizers]).sum()
@@ -138,9 +138,17 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
         )
     if config.regularizer is not None:
         own = _own_regularizer(config.regularizer)(method, weight=config.regularizer_weight, where=where)
-        with torch.no_grad():
-            own()  # is it right? before anything is written
+        _try(own)
         yield own
+
+
+def _try(regularizer: WeightRegularizer) -> None:
+    """Is it right? Before anything is written."""
+    try:
+        with torch.no_grad():
+            regularizer()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"`regularizer`: {error}") from None
 
 
 def _own_regularizer(reference: str) -> type[WeightRegularizer]:

@@ -31,6 +31,14 @@ class OneNumber(WeightRegularizer):
     def measure(self, matrices):
         return matrices[0].sum()
 
+class Listed(WeightRegularizer):
+    def measure(self, matrices):
+        return [w.sum() for w in matrices]
+
+class Choosy(WeightRegularizer):
+    def measure(self, matrices):
+        raise ValueError("cannot do this")
+
 class Unweighted(Small):
     def __init__(self, model):
         super().__init__(model)
@@ -93,7 +101,12 @@ def test_the_example_in_contributing():
     ("name", "message"),
     [
         ("own_weights:Unmeasured", "own_weights:Unmeasured has no measure"),
-        ("own_weights:OneNumber", "--regularizer: OneNumber.measure must give one number for each of 2 matrices"),
+        ("own_weights:OneNumber", "--regularizer: OneNumber.measure must give a tensor, one number for each of 2"),
+        (
+            "own_weights:Listed",
+            "--regularizer: Listed.measure must give a tensor, one number for each of 2 matrices, not a list",
+        ),
+        ("own_weights:Choosy", "--regularizer: cannot do this"),
         ("own_weights:Unweighted", "its __init__ must take weight and where"),
         ("own_weights:nothing", "must be a subclass of hypersphere.regularize.WeightRegularizer"),
         ("energy", "--regularizer must be a class of your own, as package.module:Class"),

@@ -65,9 +65,12 @@ class WeightRegularizer(nn.Module, ABC):
         groups = [groups_of(layer) for _, layer in self._layers]
         matrices = [w for group in groups for w in group]
         measured = self.measure(matrices)
-        if measured.shape != (len(matrices),):
-            name, shape = type(self).__name__, tuple(measured.shape)
-            raise ValueError(f"{name}.measure must give one number for each of {len(matrices)} matrices, not {shape}")
+        if not isinstance(measured, Tensor) or measured.shape != (len(matrices),):
+            wanted = f"a tensor, one number for each of {len(matrices)} matrices"
+            given = (
+                f"of shape {tuple(measured.shape)}" if isinstance(measured, Tensor) else f"a {type(measured).__name__}"
+            )
+            raise ValueError(f"{type(self).__name__}.measure must give {wanted}, not {given}")
         return means(measured, [len(group) for group in groups])
 
 

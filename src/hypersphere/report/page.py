@@ -96,7 +96,7 @@ def _dynamics(runs: Sequence[Portrait]) -> Sequence[Markup]:
 
 
 def _regularized(config: Config) -> bool:
-    weights = ("uniformity", "energy", "orthogonality", "variance_covariance", "koleo", "sigreg")
+    weights = ("uniformity", "energy", "orthogonality", "regularizer", "variance_covariance", "koleo", "sigreg")
     return any(getattr(config, name) for name in weights)
 
 
