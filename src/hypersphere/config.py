@@ -313,7 +313,7 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
     accepted, wanted = _ACCEPTED[kind]
     if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool):
         raise UserError(f"`{name}` must be {wanted}, not {reprlib.repr(value)}")
-    return kind(value)
+    return Path(os.path.expanduser(value)) if kind is Path else kind(value)
 
 
 def _reference(name: str, value: Any) -> str:

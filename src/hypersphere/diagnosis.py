@@ -129,7 +129,8 @@ def diagnose(
     to 224 where the first convolution skips pixels in colour, and to 32 where not. Of what is no tensor,
     `pooler_output`, the mean of `last_hidden_state` or the first part is looked at.
 
-    `pretrained` takes a library's weights along, `root` is the folder of data files.
+    `pretrained` takes a library's weights along, `root` is the folder of data files, or where the folder of
+    a run's images lies now.
     """
     shown = as_bytes(torch.as_tensor(data)) if isinstance(data, Tensor | np.ndarray) else data
     wishes = Wishes(shown, encoder, pretrained, images, size, None if root is None else Path(root), device)

@@ -67,6 +67,7 @@ from hypersphere.sets import (
     recipe_for,
     save_files,
     stored_side,
+    with_root,
     workers_of,
 )
 from hypersphere.train import (
@@ -142,15 +143,14 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
         if name == "data" and is_folder(saved.data) and is_folder(wanted.data):
             raise UserError(f"cannot resume {path}: {conflict}; if it has moved there, say so by `root`")
         raise UserError(f"cannot resume {path}: {conflict}; `resume` alone goes on as it began")
-    return wanted
+    return with_root(wanted, wanted.root)
 
 
 def start(config: Config, *, progress: bool = True) -> Run:
     """A new run in a new folder, made once everything else is known to be right."""
     check_init(config.init)
     precision = pick_precision(config.precision, pick_device(config.device))
-    if config.root is not None and (is_folder(config.data) or is_arrays(config.data)):
-        raise UserError(f"`root` means nothing for {config.data}: it is for data sets by name; leave it out")
+    config = with_root(config, config.root, begun=False)
     if names := unused_options(config):
         tell(f"{', '.join(names)}: of no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)

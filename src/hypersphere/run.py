@@ -39,7 +39,9 @@ from hypersphere.sets import (
     images_of,
     in_files,
     saved_files,
+    takes_root,
     voting_of,
+    with_root,
     workers_of,
 )
 from hypersphere.train import (
@@ -267,9 +269,9 @@ def learnt_files(config: Config, path: Path | None) -> Listing | None:
     return files_of(config, config.holdout, path)[0]
 
 
-def load_run(path: str | Path, device: str | torch.device = "auto") -> Run:
-    """A run as its last checkpoint left it."""
-    path, config = Path(path), load_config(path)
+def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str | Path | None = None) -> Run:
+    """A run as its last checkpoint left it; its data lie in `root`, where they have moved since it began."""
+    path, config = Path(path), with_root(load_config(path), root)
     method = build_method(config, len(view_recipe(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
     _load(run)
@@ -299,9 +301,10 @@ def load_config(path: str | Path) -> Config:
         reason = "an exported encoder, which embed, diagnose and hs.load take" if exported else "it has no run.json"
         raise UserError(f"{path} is not a run: {reason}")
     try:
-        return Config.from_json(json.loads(file.read_text())["config"])
+        config = Config.from_json(json.loads(file.read_text())["config"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error})") from None
+    return config if takes_root(config, begun=False) else config.replace(root=None)  # older runs kept any
 
 
 def _classes(path: Path) -> int:

@@ -22,7 +22,7 @@ from hypersphere.data.stream import Stream, Wanted, default_workers
 from hypersphere.data.survey import survey
 from hypersphere.data.table import parts_from
 from hypersphere.draws import SPLIT, permutation
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, refusals_told
 from hypersphere.files import write_json
 from hypersphere.launch import place_on_machine
 from hypersphere.presets import folder_options, is_folder, on_photographs, preset
@@ -135,7 +135,9 @@ def _parts(where: str, labels: str | None) -> dict[str, Listing]:
         for name, files in found.items():
             if files.classes != found["train"].classes:
                 told = f"{folders['train'].name} and {folders[name].name}"
-                raise UserError(f"{where}: the folders of classes below {told} must be the same")
+                closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
+                why = f"; {closed[0]} could not be read" if closed else ""
+                raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
     else:
         found = {"train": list_folder(Path(where))}
     if labels is None:
@@ -191,28 +193,62 @@ def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing
     return train[rest], train[some]
 
 
-def with_root(config: Config, root: Path | None) -> Config:
-    """A run's config, the data of which lie there now: a set by name, or the images of a folder."""
-    if root is not None and (is_arrays(config.data) or is_shards(config.data)):
-        raise UserError(f"`root` means nothing for {config.data}: it is for data sets by name, and folders that moved")
-    return config if root is None else config.replace(root=root.expanduser())
+def takes_root(config: Config, *, begun: bool = True) -> bool:
+    """Sets by name are looked for there; and the images of a run on a folder that has moved since it has begun."""
+    return begun and not is_shards(config.data) if is_folder(config.data) else not is_arrays(config.data)
+
+
+def with_root(config: Config, root: str | Path | None, *, begun: bool = True) -> Config:
+    """A config, the data of which lie there now, if that is said."""
+    if root is not None and not takes_root(config, begun=begun):
+        told = "it is for data sets by name, and for runs on folders that have moved since"
+        raise UserError(f"`root` means nothing for {config.data}: {told}; leave it out")
+    return config if root is None else config.replace(root=root)
 
 
 def _found_again(config: Config, run: Path, learnt: Listing, held_out: Listing) -> tuple[Listing, Listing]:
     """The images of a run on a folder, which may lie elsewhere now; some may have vanished from where they were."""
     if is_shards(config.data):
         return learnt, held_out
-    if config.root is None:
-        if not any(map(os.path.exists, learnt.paths)):
-            told = f"none of its {len(learnt)} images are there any more, such as {shown(learnt.paths[0])}"
-            raise UserError(f"{run}: {told}; where {config.data} lies now, `root` says")
-        return learnt, held_out
-    learnt, held_out = (_moved(files, Path(config.data), config.root) for files in (learnt, held_out))
-    paths = list(dict.fromkeys(learnt.paths + held_out.paths))
-    if missing := [path for path in paths if not os.path.exists(path)]:
-        told = f"{len(missing)} of the {len(paths)} images of {run} are not there, such as {shown(missing[0])}"
-        raise UserError(f"`root` {config.root} is not where {config.data} lies now: {told}")
+    if config.root is not None:
+        learnt, held_out = (_moved(files, Path(config.data), config.root) for files in (learnt, held_out))
+    if not _any_there(learnt.paths):
+        told = f"none of its {len(learnt)} images are there, such as {shown(learnt.paths[0])}"
+        if config.root is not None:
+            raise UserError(f"{run}: `root` {config.root} is not where {config.data} lies now: {told}")
+        raise UserError(f"{run}: {told}; where {config.data} lies now, `root` says")
     return learnt, held_out
+
+
+def without_list(config: Config) -> Config:
+    """A config that no list of files came along with: its folder is the one where that lies now."""
+    moved = is_folder(config.data) and config.root is not None
+    return config.replace(data=os.path.abspath(str(config.root)), root=None) if moved else config
+
+
+def needs_root(config: Config, run: Path) -> bool:
+    """Whether a root said for several runs is for this one: a folder must have lost all that the run began with."""
+    if not (is_folder(config.data) and takes_root(config)):
+        return takes_root(config)
+    known = saved_files(run / FILES)[0].paths if (run / FILES).is_file() else (config.data,)
+    return not any(map(os.path.exists, known))
+
+
+def _any_there(paths: Iterable[Path | str]) -> bool:
+    """What may not be looked at has not moved: that is told where nothing else is there."""
+    refused = None
+    for path in paths:
+        try:
+            os.stat(path)
+            return True
+        except PermissionError as error:
+            refused = refused or error
+        except OSError:
+            pass
+    with refusals_told():
+        if refused is not None:
+            raise refused
+    return False
 
 
 def _moved(files: Listing, before: Path, now: Path) -> Listing:

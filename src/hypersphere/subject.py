@@ -23,7 +23,7 @@ from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
 from hypersphere.run import Run, load_run
-from hypersphere.sets import files_of, images_of, in_files, is_held_out, with_root
+from hypersphere.sets import files_of, images_of, in_files, is_held_out, with_root, without_list
 from hypersphere.views import Recipe, Views, folder_recipe
 from hypersphere.written import is_reference
 
@@ -98,15 +98,19 @@ def subject_of(target: str | Path | Run | nn.Module, wishes: Wishes) -> Subject:
 
 
 def _of_run(run: Run, wishes: Wishes) -> Subject:
-    if wishes.data is None:
-        config = with_root(run.config, wishes.root)
-    else:
-        config = run.config.replace(root=wishes.root or run.config.root)
+    config = _located(run.config, wishes)
     own = view_recipe(config)
     parts = {name: part for name, part in run.method.named_children() if _learns(part)}
     title = f"{run.config.title}, update {run.step} of {run.path}"
     pictures = _pictures(config, wishes, wishes.images or 2000, own, run.path)
     return _shown(title, run.encoder, parts, pictures, len(own.mean), (wishes.size or own.size,))
+
+
+def _located(config: Config, wishes: Wishes) -> Config:
+    """With the root that is wished for: that of its data, or of others which are shown instead."""
+    if wishes.data is None:
+        return with_root(config, wishes.root)
+    return config.replace(root=wishes.root or config.root)
 
 
 def _folder_with(known: str, path: Path, *names: str) -> Path | None:
@@ -122,7 +126,8 @@ def _exported(path: Path, wishes: Wishes) -> Path | None:
 
 def _of_exported(folder: Path, wishes: Wishes) -> Subject:
     loaded = load(folder, wishes.device)
-    config = Config.from_json(read_card(folder / CARD)["run"]["config"]).replace(root=wishes.root)
+    config = _located(Config.from_json(read_card(folder / CARD)["run"]["config"]).replace(root=None), wishes)
+    config = without_list(config) if wishes.data is None else config
     own = view_recipe(config)
     pictures = _pictures(config, wishes, wishes.images or 2000, own)
     parts, sides = {"encoder": loaded.encoder}, (wishes.size or own.size,)

@@ -36,13 +36,10 @@ def evaluate(words: list[str]) -> None:
     if path is None:
         raise UserError("say which run to evaluate: hypersphere evaluate RUN")
     from hypersphere.run import load_run
-    from hypersphere.sets import with_root
 
-    run = load_run(path, options.device)
+    run = load_run(path, options.device, root=None if options.transfer else options.root)
     if options.transfer:
         run.config = run.config.replace(root=options.root or run.config.root)
-    else:
-        run.config = with_root(run.config, options.root)
     found = run.measure(options.probes, options.holdout, transfer=options.transfer, progress=True)
     try:
         run.keep(found, options.holdout)  # before anything that may fail: how long the run is, its data know

@@ -18,7 +18,7 @@ from hypersphere.data import FILE_SOURCES, Images
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.run import learnt_files, load_config, load_run
-from hypersphere.sets import FILES, files_of, images_of, in_files, is_held_out
+from hypersphere.sets import FILES, files_of, images_of, in_files, is_held_out, needs_root, with_root
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
 
@@ -150,13 +150,14 @@ def _began(run: Path) -> Began:
 
 
 def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[Sample | None, str]:
-    moved = root is not None and config.data in FILE_SOURCES  # its files are then listed where they are now
+    listed_anew = root is not None and config.data in FILE_SOURCES  # where they are now
     of_data = {
         name: getattr(config, name) for name in ("data", "holdout", "root", "labels", "white", "size", "workers")
     }
     try:
-        config = Config().replace(**of_data | ({"root": root} if root else {}))
-        return sample_of(config, None if moved else _began(path)), ""
+        config = Config().replace(**of_data)
+        config = with_root(config, root if needs_root(config, path) else None)
+        return sample_of(config, None if listed_anew else _began(path)), ""
     except UserError as error:
         return None, str(error)
 
