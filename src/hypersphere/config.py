@@ -335,6 +335,11 @@ _ACCEPTED: dict[type, tuple[Any, str]] = {
 _HASHED = [f.name for f in dataclasses.fields(Config) if f.metadata.get("hashed", True)]
 
 
+def worded(value: Any) -> str:
+    """The value of a field, in words."""
+    return " + ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
     of_data = {} if is_folder(data) or is_arrays(data) else named("data", data, DATA)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hypersphere.build import idle_options
-from hypersphere.config import Config
+from hypersphere.config import Config, worded
 from hypersphere.errors import UserError
 from hypersphere.fanout import FanOut
 from hypersphere.jobs import Job, check_failed, run_jobs
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
     @property
     def title(self) -> str:
-        return ", ".join(f"{name} {shown(value)}" for name, value in self.values.items()) or self.config.title
+        return ", ".join(f"{name} {worded(value)}" for name, value in self.values.items()) or self.config.title
 
     @property
     def cell(self) -> str:
@@ -57,10 +57,6 @@ def distinct(points: Iterable[Point]) -> list[Point]:
             runs = ", ".join(dict.fromkeys(f"{point.config.title} with {point.config.data}" for point in found))
             raise UserError(f"`over` {name}: of no effect on {runs}; leave it out")
     return found
-
-
-def shown(value: Any) -> str:
-    return " + ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:

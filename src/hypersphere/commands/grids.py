@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 import tyro
 
 from hypersphere.commands.learn import recipe_of, told_of_data
-from hypersphere.config import Config
+from hypersphere.config import Config, worded
 from hypersphere.errors import UserError, similar
 from hypersphere.fanout import FanOut
 from hypersphere.options import parse, take_word, value_optional
@@ -133,7 +133,7 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
     from rich.console import Console
     from rich.table import Table
 
-    from hypersphere.grid import rows, shown
+    from hypersphere.grid import rows
 
     made = rows(points, found)
     names = list(dict.fromkeys(name for row in made for name in row.numbers))
@@ -143,7 +143,7 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
         table.add_column(name, justify="right")
     for row in made:
         numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
-        table.add_row(*map(shown, row.values.values()), row.runs, *numbers)
+        table.add_row(*map(worded, row.values.values()), row.runs, *numbers)
     Console().print(table)
 
 

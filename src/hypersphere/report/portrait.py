@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.build import plan_of
-from hypersphere.config import Config
+from hypersphere.config import Config, worded
 from hypersphere.data import FILE_SOURCES, Images
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
@@ -216,10 +216,6 @@ def _with_options(runs: Sequence[Portrait], names: Sequence[str], unsaid: Sequen
     for run, name in zip(runs, names, strict=True):
         alike = [other.config for other, its in zip(runs, names, strict=True) if its == name]
         fields = {field for other in alike for field in alike[0].differences(other)} - set(unsaid)
-        told = [f"{field} {_told(value)}" for field, value in vars(run.config).items() if field in fields]
+        told = [f"{field} {worded(value)}" for field, value in vars(run.config).items() if field in fields]
         found.append(f"{name} ({', '.join(told)})" if 0 < len(told) <= MOST_TOLD else name)
     return found
-
-
-def _told(value: Any) -> str:
-    return " + ".join(map(str, value)) if isinstance(value, tuple) else str(value)
