@@ -116,12 +116,14 @@ def pretrain(
     return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
 
 
-def check_early(*, device: Any = "auto", encoder: Any = None, **others: Any) -> None:
+def check_early(*, device: Any = "auto", encoder: Any = None, init: Any = None, **others: Any) -> None:
     """What can be known before images are looked for, which may take long."""
     if isinstance(device, str):
         pick_device(device)
     if isinstance(encoder, str):
         check_encoder(encoder)
+    if isinstance(init, str | os.PathLike):
+        check_init(os.fspath(init))
 
 
 def with_preset(saved: Config, method: str | None) -> Config:

@@ -86,7 +86,7 @@ def _check_early(words: list[str]) -> None:
     said = parse(_Said, words, "hypersphere pretrain METHOD", "", _Said())
     from hypersphere.pretraining import check_early
 
-    check_early(device=said.device, encoder=said.encoder)
+    check_early(device=said.device, encoder=said.encoder, init=said.init)
 
 
 def told_of_data(words: Sequence[str]) -> dict[str, str | None]:
