@@ -109,7 +109,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(name, tmp_p
         ("swav", {"epochs": 8}, 8),
         ("dino", {"epochs": 4}, 7),
         ("deepcluster", {"epochs": 4}, 10),
-        ("obow", {"epochs": 12, "tau": 0.9}, 5),  # of few updates, each must count
+        ("obow", {"epochs": 8, "tau": 0.9}, 4),  # of few updates, each must count
     ],
 )
 def test_it_learns_digits(name, options, wanted, tmp_path):
