@@ -56,13 +56,10 @@ class Several(Small):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with a module, as at the command line: not on Python's path."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    (tmp_path / "own_nets.py").write_text(MODULE)
-    yield tmp_path
-    sys.modules.pop("own_nets", None)
+def here(own_folder):
+    """With a module in it."""
+    (own_folder / "own_nets.py").write_text(MODULE)
+    return own_folder
 
 
 def top_level():

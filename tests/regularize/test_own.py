@@ -1,7 +1,6 @@
 """A regularizer of weights that a user wrote, in a run."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -49,12 +48,9 @@ SMALL = {"hidden": 16, "projection": 8, "device": "cpu", "knn_every": 0}
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    (tmp_path / "own_weights.py").write_text(MODULE)
-    yield tmp_path
-    sys.modules.pop("own_weights", None)
+def here(own_folder):
+    (own_folder / "own_weights.py").write_text(MODULE)
+    return own_folder
 
 
 def test_a_run_with_it(here):
