@@ -6,6 +6,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores
 import pytest
 import torch
 
+from tests.folders import draw
+
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on the CPU; read when they are defined
 
@@ -24,3 +26,19 @@ def own_folder(tmp_path, monkeypatch):
     yield tmp_path
     for module in tmp_path.glob("*.py"):
         sys.modules.pop(module.stem, None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """36 pictures in two classes, and three files that are none."""
+    for n in range(36):
+        kind = ("red", "blue")[n % 2]
+        draw(
+            tmp_path / "in" / kind / f"{n:02}.{'png' if n % 3 else 'jpg'}",
+            n,
+            (180, 20, 20) if n % 2 == 0 else (20, 20, 180),
+        )
+    (tmp_path / "in/red/broken.jpg").write_bytes(b"no picture")
+    (tmp_path / "in/red/empty.png").write_bytes(b"")
+    (tmp_path / "in/blue/cut.jpg").write_bytes((tmp_path / "in/red/00.jpg").read_bytes()[:400])
+    return tmp_path / "in"

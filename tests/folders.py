@@ -1,0 +1,18 @@
+"""Drawn pictures in a folder, and small runs on it."""
+
+import numpy as np
+import torch
+from PIL import Image
+
+SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 2}
+SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, "knn_every": 1}
+
+
+def draw(path, seed, colour):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).integers(0, 60, (5, 7, 3)) + np.array(colour)
+    Image.fromarray(noise.astype(np.uint8)).resize((28, 20)).save(path)
+
+
+def weights(run):
+    return torch.cat([p.detach().flatten() for p in run.method.parameters()])
