@@ -76,6 +76,9 @@ def test_a_figure_is_of_the_protocol_by_which_all_of_it_has_run(tmp_path):
     assert drawn.keys() == {"fig:knn"}
     page = results_page(evidence, figures={"fig:knn": "knn.svg"})
     assert "of CIFAR-10 where the paper shows STL-10. Runs: tuned." in page.split("## fig:knn")[1].split("##")[0]
+    shorter = [result(cell, 0, 90.0, epochs=100) for cell in cells]
+    assert Evidence([*shorter, *runs]).whole(cells) == tuned
+    assert Evidence(shorter).whole(cells) == Protocol(100)
     whole = Evidence([result(cell, 0, 90.0) for cell in cells] + runs)
     assert whole.whole(cells) == Protocol()
 

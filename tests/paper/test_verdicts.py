@@ -104,6 +104,7 @@ def test_a_loss_of_the_batch_is_judged_with_a_word_on_the_batch():
         "at 256 images at once (see Claims): Uniformity loss improves linear accuracy: top-1 +0.00 ± 0.00" in in_short
     )
     assert "images at once (see Claims): MHE" not in in_short
+    assert "As written: of 69 claims 69 not tested. No claim has more than one seed.\n\nTuned: of " in in_short
     assert "+0.74 from BYOL at 1024 and -0.66 at 256" in rest.split("### Tuned")[1]
     assert "from BYOL at" not in rest.split("### Tuned")[0]
     assert "Without BatchNorm" not in rest.split("### Tuned")[1].split("## ")[0]  # which has not run

@@ -61,16 +61,17 @@ class Evidence:
         return [r for r in self.results if r.cell == cell.name and r.hash not in _hashes(cell, r)]
 
     def protocols(self, cells: Sequence[Cell]) -> list[Protocol]:
-        """That of the paper, and all others that any of the cells has a result of and that all can be compared by."""
+        """That of the paper, and all others that any of the cells has a result of and that all can be compared by: first
+        those of the published length."""
         lengths = sorted({result.config.epochs for result in self.results}, reverse=True)
-        others = [Protocol(epochs, tuned) for tuned in (False, True)[: 1 + bool(TUNED)] for epochs in (None, *lengths)]
+        others = [Protocol(epochs, tuned) for epochs in (None, *lengths) for tuned in (False, True)[: 1 + bool(TUNED)]]
         there = [cell for cell in cells if cell.obstacle is None]
         published = {cell.config(0).epochs for cell in there}
         found = [p for p in others if any(self.of(cell, p) and p.changes(cell) for cell in there)]
         return [AS_WRITTEN, *(p for p in found if p.fits(there) and p.epochs not in published)]
 
     def whole(self, cells: Sequence[Cell]) -> Protocol | None:
-        """The first protocol, that of the paper before others, by which all of the cells have run."""
+        """The first of these protocols by which all of the cells have run."""
         return next((p for p in self.protocols(cells) if all(self.of(cell, p) for cell in cells)), None)
 
 

@@ -48,7 +48,8 @@ def in_short(evidence: Evidence, protocols: Sequence[Protocol]) -> str:
         lines = (
             f"- {_sentence(*one, protocol)}\n" for one in sorted(several, key=lambda one: WORDS.index(one[1].word))
         )
-        parts.append(f"{str(protocol).capitalize()}: {_counted(found)}. Of more than one seed:\n\n{''.join(lines)}")
+        told = f"Of more than one seed:\n\n{''.join(lines)}" if several else "No claim has more than one seed.\n"
+        parts.append(f"{str(protocol).capitalize()}: {_counted(found)}. {told}")
     return "\n".join(parts)
 
 
