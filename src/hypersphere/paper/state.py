@@ -61,8 +61,9 @@ class Evidence:
         return [r for r in self.results if r.cell == cell.name and r.hash not in _hashes(cell, r)]
 
     def protocols(self, cells: Sequence[Cell]) -> list[Protocol]:
-        """That of the paper, and all others that any of the cells has a result of and that all can be compared by: first
-        those of the published length."""
+        """That of the paper, and all others that any of the cells has a result of and that all can be compared by.
+
+        Those of the published length come first."""
         lengths = sorted({result.config.epochs for result in self.results}, reverse=True)
         others = [Protocol(epochs, tuned) for epochs in (None, *lengths) for tuned in (False, True)[: 1 + bool(TUNED)]]
         there = [cell for cell in cells if cell.obstacle is None]

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from hypersphere.draws import PROJECTIONS
-from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, Where, check_count, check_number, means
+from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, check_count, check_number, means
+from hypersphere.regularize.where import Where
 from hypersphere.sphere.measures import Metric, check_energy, mean_energies
 from hypersphere.sphere.unit import unit, without_autocast
 

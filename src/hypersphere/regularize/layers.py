@@ -1,11 +1,9 @@
 """Which layers of a model are regularized, their neurons, and the weighted sum over them."""
 
-import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Sequence
 from math import isfinite, prod
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -15,10 +13,14 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.parametrize import is_parametrized
 
 from hypersphere.draws import normals
+from hypersphere.regularize.where import Where, choices, plain_names
 
-Choice = Callable[[str, nn.Module], bool]
 _KINDS = (nn.Linear, _ConvNd, nn.MultiheadAttention)
-Where = str | nn.Module | Iterable[str | nn.Module] | Choice | None
+_TAKEN = (
+    "has a weight that is no matrix of its own: where a hook makes it (torch.nn.utils.weight_norm, spectral_norm, "
+    "prune), use torch.nn.utils.parametrizations; where FullyShardedDataParallel holds it, fully_shard; or leave the "
+    "layer out by `where`"
+)
 
 
 class WeightRegularizer(nn.Module, ABC):
@@ -56,7 +58,7 @@ class WeightRegularizer(nn.Module, ABC):
 
     def per_layer(self) -> dict[str, Tensor]:
         """The measure of each layer, not weighted, by its name in the model; differentiable."""
-        return dict(zip([_plain(name) for name, _ in self._layers], self._of_layers(), strict=True))
+        return dict(zip([name for name, _ in self._layers], self._of_layers(), strict=True))
 
     def forward(self) -> Tensor:
         return self.weight * self._of_layers().sum()
@@ -87,7 +89,7 @@ def check_number(name: str, value: Any) -> None:
 
 
 def check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
@@ -104,10 +106,11 @@ class KeptNormals:
 
     def __call__(self, d: int, like: Tensor) -> Tensor:
         """In the dtype and on the device of a tensor."""
-        if d not in self._kept:
-            rows = torch.arange(d, device=like.device)
-            self._kept[d] = normals(self.columns, rows, seed=self.seed, epoch=d, stream=self.stream)
-        self._kept[d] = self._kept[d].to(like)
+        with torch.inference_mode(False):  # whatever the first call is for, later ones may need gradients
+            if d not in self._kept:
+                rows = torch.arange(d, device=like.device)
+                self._kept[d] = normals(self.columns, rows, seed=self.seed, epoch=d, stream=self.stream)
+            self._kept[d] = self._kept[d].to(like)
         return self._kept[d]
 
 
@@ -160,23 +163,28 @@ def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     """The trainable layers that match, tied ones once; every part of `where` has to match one."""
-    layers = _layers(model)
+    found = _layers(model)
+    layers = list(zip(plain_names([name for name, _ in found]), [module for _, module in found], strict=True))
     wanted: set[nn.Module] = set()
-    for told, choice in _choices(where):
+    for told, choice in choices(where):
         matching = [(name, module) for name, module in layers if choice(name, module)]
         trainable = {module for _, module in matching if _trainable(module)}
         if matching and not trainable:
             raise ValueError(f"all Linear and Conv layers of {told} are frozen: there is nothing to regularize")
         if not matching:
-            parts = dict.fromkeys(_plain(name).split(".")[0] for name, module in layers if _trainable(module))
+            parts = dict.fromkeys(name.split(".")[0] for name, module in layers if _trainable(module))
             there = f"; its parts with such layers are: {', '.join(parts)}" if parts else ""
             raise ValueError(
                 f"the model has no Linear, Conv or MultiheadAttention layer of neurons to tell apart in {told}{there}"
             )
         wanted |= trainable
-    if any(map(_is_lazy, wanted)):
-        raise ValueError("the model has lazy layers, whose weights are not made yet: run a batch through it first")
-    return _once((name, module) for name, module in layers if module in wanted)
+    chosen = [(name, module) for name, module in layers if module in wanted]
+    for name, module in chosen:
+        if _is_lazy(module):
+            raise ValueError(f"layer {name!r} is lazy, its weight not made yet: run a batch through the model first")
+        if not _is_its_own(module):
+            raise ValueError(f"layer {name!r} {_TAKEN}")
+    return _once(chosen)
 
 
 def _counts(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> bool:
@@ -198,46 +206,23 @@ def _is_lazy(layer: nn.Module) -> bool:
 
 
 def _stored(module: nn.Module) -> list[Tensor]:
-    """The parameters behind its weights: the same for tied layers."""
+    """The parameters behind its weights, the same for tied layers; those of a hook are weight_g, weight_orig, …"""
     found: list[Tensor] = []
     for name in _names(module):
-        behind = is_parametrized(module, name)
-        found += module.parametrizations[name].parameters() if behind else [getattr(module, name)]  # type: ignore[index,union-attr]
+        if is_parametrized(module, name):
+            found += module.parametrizations[name].parameters()  # type: ignore[index,union-attr]
+        else:
+            hooked = [p for key, p in module.named_parameters(recurse=False) if key.startswith(f"{name}_")]
+            found += hooked or [getattr(module, name)]
     return found
+
+
+def _is_its_own(layer: nn.Module) -> bool:
+    """Whether its weights are parameters, or made of them at each look."""
+    names = _names(layer)
+    kept = all(name in layer._parameters or is_parametrized(layer, name) for name in names)
+    return kept and all(getattr(layer, name).ndim > 1 for name in names)
 
 
 def _trainable(layer: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in _stored(layer))
-
-
-def _choices(where: Where) -> list[tuple[str, Choice]]:
-    """Each part of `where` in words, and as a function of a layer's name and module."""
-    if where is None:
-        return [("it", lambda name, module: True)]
-    if callable(where) and not isinstance(where, nn.Module | type):
-        return [("what where() chooses", where)]
-    parts = list(where) if isinstance(where, Iterable) and not isinstance(where, str | nn.Module) else [where]
-    if not parts:
-        raise ValueError("where is empty: name a sub-network, or leave it out for the whole model")
-    return [_choice(part) for part in parts]
-
-
-def _choice(part: Any) -> tuple[str, Choice]:
-    if isinstance(part, str):
-        return repr(part), lambda name, module: _matches(name, part) or _matches(_plain(name), part)
-    if isinstance(part, nn.Module):
-        inside = set(part.modules())
-        return f"the {type(part).__name__} given", lambda name, module: module in inside
-    if isinstance(part, type) and issubclass(part, nn.Module):
-        return f"all {part.__name__}", lambda name, module: isinstance(module, part)
-    wanted = "names, patterns, modules, their classes or a function of (name, module)"
-    raise TypeError(f"where must be {wanted}, not {reprlib.repr(part)}")
-
-
-def _plain(name: str) -> str:
-    """The name without what wrappers add: torch.compile `_orig_mod`, DistributedDataParallel `module` in front."""
-    return ".".join(part for part in name.split(".") if part != "_orig_mod").removeprefix("module.")
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or name.startswith(pattern + ".") or fnmatchcase(name, pattern)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.draws import POWER
-from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, Where, check_count
+from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, check_count
+from hypersphere.regularize.where import Where
 from hypersphere.sphere.unit import unit, widen, without_autocast
 
 Kind = Literal["soft", "srip"]
