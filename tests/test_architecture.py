@@ -94,7 +94,8 @@ ARROWS = {
     "embed": {"data", "loading", "vectors"},
     "neighbours": {"loading", "sphere", "vectors"},
     "gallery": {"data", "neighbours", "report", "vectors"},
-    "export": {"build", "config", "data", "loading", "machine", "nn", "run"},
+    "card": {"build", "config", "data", "loading", "machine", "nn", "run"},
+    "exporting": {"card", "loading", "nn", "run"},
     "demo": {"build", "config", "evaluate", "machine", "pretraining", "run"},
     "options": set(),
     "bench": {
@@ -141,7 +142,7 @@ ARROWS = {
         "demo",
         "diagnosis",
         "embed",
-        "export",
+        "exporting",
         "fanout",
         "gallery",
         "jobs",

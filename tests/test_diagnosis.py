@@ -131,7 +131,7 @@ def test_a_model_of_timm():
         (["nothere.npy"], "there is no file nothere.npy"),
         (["nothere.pt"], "there is no file nothere.pt"),
         (["."], ". is no run, no checkpoint"),
-        (["resnet18", "--images", "1"], "--images must be at least 2"),
+        (["resnet18", "--images", "1"], "--images must be a whole number of at least 2"),
         (["resnet18", "--data", "digit"], "did you mean 'digits'"),
     ],
 )
@@ -208,7 +208,7 @@ def test_the_size_can_be_said_and_is_else_that_of_the_chosen_data():
         network = Shown()
         hs.diagnose(network, images=4, **options)
         assert network.seen == {(3, side, side)}
-    with pytest.raises(UserError, match="`size` must be at least 1, not 0"):
+    with pytest.raises(UserError, match="`size` must be a whole number of at least 1, not 0"):
         hs.diagnose(network, size=0)
     told = r"^Shown does not take 3 × 10 × 10 images \(Input height does not match\): say the `size` it takes$"
     with pytest.raises(UserError, match=told):
@@ -352,3 +352,40 @@ def test_a_diagnosis_in_python_reads_as_at_the_terminal(capsys):
     assert re.search(r"^  output +–  effective rank \d", str(found), re.MULTILINE)
     assert f"{found.weights[0].times:.4g}" in str(found)
     assert str(found).splitlines()[0] == "Sequential: 64 images given; features of 2 dimensions"
+
+
+class Frame:
+    """What a DataFrame has of an array."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array__(self, dtype=None, copy=None):
+        return self.x
+
+
+def test_embeddings_in_memory_are_an_array_or_what_can_be_one():
+    x = np.random.default_rng(0).normal(size=(50, 4))
+    wanted = hs.diagnose(x)
+    for same in (torch.from_numpy(x), Frame(x), x.tolist(), tuple(map(tuple, x)), [torch.from_numpy(row) for row in x]):
+        assert hs.diagnose(same).findings == wanted.findings
+    assert wanted.numbers["uniformity (G2)"] == pytest.approx(hs.uniformity(torch.from_numpy(x)).item(), rel=1e-5)
+    assert wanted.numbers.keys() == wanted.to_json()["findings"].keys()
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ({"a": 1}, "diagnose looks at embeddings N × D, a run, a network, or the name or path of one, not at a dict"),
+        (None, "diagnose looks at .*, not at a NoneType"),
+        (len, "diagnose looks at .*, not at a builtin_function_or_method"),
+        ([[1.0, 2.0], [3.0]], "these are no rows, or not as long as each other"),
+        (torch.ones(3, 4, dtype=torch.complex64), "holds complex64: embeddings are numbers"),
+        (["a", "b"], "embeddings are numbers"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_told(target, told):
+    with pytest.raises(UserError, match=told):
+        hs.diagnose(target)
+    with pytest.raises(UserError, match=r"`images` must be a whole number of at least 2, not 3.5"):
+        hs.diagnose(np.ones((3, 3)), images=3.5)

@@ -16,13 +16,13 @@ import torch
 from PIL import Image
 
 import hypersphere as hs
-import hypersphere.export as exporting
+import hypersphere.exporting as exporting
 from hypersphere.cli import main
 from hypersphere.data import load_data
 from hypersphere.data.folder import Listing
 from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract
-from hypersphere.export import export
+from hypersphere.exporting import export
 from hypersphere.nn import build_encoder
 from hypersphere.sets import decoded
 from hypersphere.views import folder_recipe

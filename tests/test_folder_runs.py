@@ -20,7 +20,7 @@ from hypersphere.data import Listing
 from hypersphere.data.splits import share_held_out
 from hypersphere.embed import embed
 from hypersphere.errors import UserError
-from hypersphere.export import export
+from hypersphere.exporting import export
 from hypersphere.presets import folder_options
 from hypersphere.report.page import page
 from hypersphere.report.portrait import portray

@@ -13,7 +13,7 @@ from hypersphere.build import build_method
 from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.errors import UserError
-from hypersphere.export import export
+from hypersphere.exporting import export
 from hypersphere.nn import build_encoder
 from hypersphere.run import initial_encoder
 from hypersphere.train import Trainer

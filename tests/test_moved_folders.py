@@ -10,7 +10,7 @@ import torch
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.errors import UserError
-from hypersphere.export import export
+from hypersphere.exporting import export
 from hypersphere.report.portrait import portray, sample_of
 from tests.folders import SMALL, weights
 from tests.processes import without_privileges

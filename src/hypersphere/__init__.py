@@ -11,7 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hypersphere import collectives, data, evaluate, methods, nn, optim, regularize, sphere, views  # noqa: F401
     from hypersphere.diagnosis import Diagnosis, diagnose
+    from hypersphere.errors import UserError
+    from hypersphere.exporting import export
     from hypersphere.grid import sweep
     from hypersphere.loading import load
     from hypersphere.pretraining import pretrain
@@ -36,10 +39,12 @@ __all__ = [
     "EnergyRegularizer",
     "OrthogonalityRegularizer",
     "Run",
+    "UserError",
     "alignment",
     "byol_loss",
     "diagnose",
     "effective_rank",
+    "export",
     "hyperspherical_energy",
     "info_nce",
     "koleo",
@@ -58,17 +63,21 @@ __all__ = [
 _PACKAGES = ("collectives", "data", "evaluate", "methods", "nn", "optim", "regularize", "sphere", "views")
 
 
-def __getattr__(name: str) -> Any:
+def _found(name: str) -> Any:
     """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
     if name in _PACKAGES:
         return import_module(f"hypersphere.{name}")
-    parts = ("sphere", "regularize", "run", "pretraining", "diagnosis", "loading", "grid")
+    parts = ("sphere", "regularize", "run", "pretraining", "diagnosis", "loading", "exporting", "grid", "errors")
     for part in parts if name in __all__ else ():
         module = import_module(f"hypersphere.{part}")
         if hasattr(module, name):
             globals()[name] = getattr(module, name)
             return globals()[name]
     raise AttributeError(f"module 'hypersphere' has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # else any name would seem to be there
+    __getattr__ = _found
 
 
 def __dir__() -> list[str]:

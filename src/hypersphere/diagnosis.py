@@ -1,5 +1,6 @@
 """Is this representation any good? Of a run, a checkpoint, a model by name, embeddings in a file or in memory."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -59,6 +61,8 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
+    """What was found: `print` shows it as the command does, `numbers` has the measures, `findings` what each means."""
+
     of: str  # what was looked at
     findings: list[Finding]
     blocks: list[Layer] = field(default_factory=list)
@@ -70,6 +74,11 @@ class Diagnosis:
         if bad:
             return f"not healthy: see {', '.join(bad)}"
         return f"no collapse, but weak: see {', '.join(weak)}" if weak else "healthy"
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Each measure by its name, to log or to compare."""
+        return {finding.name: finding.measured.value for finding in self.findings}
 
     def __str__(self) -> str:
         return "\n".join(text for _, text in self.lines())
@@ -106,7 +115,7 @@ def _layers_told(title: str, layers: list[Layer]) -> Iterator[str]:
 
 
 def diagnose(
-    target: str | Path | Run | nn.Module | Tensor | np.ndarray,
+    target: str | Path | Run | nn.Module | Tensor | npt.ArrayLike,
     *,
     data: str | Tensor | np.ndarray | None = None,
     images: int | None = None,
@@ -114,11 +123,11 @@ def diagnose(
     encoder: str | None = None,
     pretrained: bool = False,
     root: str | Path | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     progress: bool = False,
 ) -> Diagnosis:
-    """Look at embeddings N × D (an array, a tensor, a .npy, .npz or .parquet file), a run or its folder, a checkpoint
-    of the `encoder` named, a network, or a model of torchvision or timm by name.
+    """Look at embeddings N × D (an array, a tensor, a DataFrame, a list of rows, a .npy, .npz or .parquet file), a run
+    or its folder, a checkpoint of the `encoder` named, a network, or a model of torchvision or timm by name.
 
     An encoder is shown `images` held-out images of `data`: by default 2,000 of the run's, or else 256 of the digits
     that come with scikit-learn. Where none were held out, for want of labels, they are some that it learnt from. `data`
@@ -134,15 +143,27 @@ def diagnose(
     """
     shown = as_bytes(torch.as_tensor(data)) if isinstance(data, Tensor | np.ndarray) else data
     wishes = Wishes(shown, encoder, pretrained, images, size, None if root is None else Path(root), device)
-    if isinstance(target, Tensor | np.ndarray):
+    if not isinstance(target, str | Path | Run | nn.Module):
         _check_unsaid(wishes, "embeddings")
-        return _of_points(of_array(target.detach().cpu().float().numpy() if isinstance(target, Tensor) else target))
+        return _of_points(of_array(_as_array(target)))
     if isinstance(target, str | Path) and Path(target).suffix in EMBEDDINGS:
         if not Path(target).is_file():
             raise UserError(f"there is no file {target}")
         _check_unsaid(wishes, str(target))
         return _of_points(read_embeddings(Path(target)))
     return _of_encoder(subject_of(target, wishes), progress)
+
+
+def _as_array(target: Any) -> np.ndarray:
+    """Of embeddings in memory: a tensor, an array, what can be one, or rows in a list."""
+    if isinstance(target, Tensor) and not target.is_complex():
+        return target.detach().cpu().float().numpy()
+    if isinstance(target, list | tuple) or hasattr(target, "__array__"):
+        with contextlib.suppress(ValueError, TypeError, RuntimeError):
+            return np.asarray(target)
+        raise UserError("embeddings are N × D numbers: these are no rows, or not as long as each other")
+    wanted = "embeddings N × D, a run, a network, or the name or path of one"
+    raise UserError(f"diagnose looks at {wanted}, not at a {type(target).__name__}")
 
 
 def _check_unsaid(wishes: Wishes, of: str) -> None:

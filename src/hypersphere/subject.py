@@ -41,12 +41,13 @@ class Wishes:
     images: int | None = None
     size: int | None = None  # of the encoder's input, in pixels
     root: Path | None = None
-    device: str = "auto"
+    device: str | torch.device = "auto"
 
     def __post_init__(self) -> None:
         for name, least in (("images", 2), ("size", 1)):
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise UserError(f"`{name}` must be at least {least}, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= least):
+                raise UserError(f"`{name}` must be a whole number of at least {least}, not {value!r}")
 
 
 class Pictures(NamedTuple):

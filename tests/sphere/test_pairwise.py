@@ -247,9 +247,33 @@ def test_crowded_points_match_float64(metric, opposed):
         assert (single.grad[keep] - exact.grad[keep]).norm() <= 0.01 * exact.grad[keep].norm()
 
 
-def test_crowded_duplicates_have_no_gradient():
-    _, gradient = energy_and_gradient(torch.randn(1, 8).repeat(100, 1))
-    assert (gradient == 0).all()
+@pytest.mark.parametrize("d", [3, 8, 100, 512, 1000])
+@pytest.mark.parametrize("half_space", [False, True])
+def test_crowded_duplicates_have_no_gradient(d, half_space):
+    """Nor opposites, where both count: rounding has it that they are apart, at slopes of up to 1e28."""
+    x = torch.randn(1, d).repeat(100, 1)
+    if half_space:
+        x[::3] *= -2
+    for s in (2, 4, 6):
+        w = x.clone().requires_grad_()
+        hs.hyperspherical_energy(w, s=s, half_space=half_space).backward()
+        assert (w.grad == 0).all()
+
+
+def test_crowded_duplicates_do_not_move_among_others():
+    x = torch.cat([torch.randn(1, 256).repeat(100, 1), torch.randn(100, 256)])
+    single, exact = x.clone().requires_grad_(), x.double().requires_grad_()
+    for w in (single, exact):
+        hs.hyperspherical_energy(w, s=4).backward()
+    torch.testing.assert_close(single.grad.double(), exact.grad, rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_zero_rows_are_at_right_angles_in_a_crowd_too(metric):
+    x = torch.cat([torch.randn(1, 64) + 0.05 * torch.randn(96, 64), torch.zeros(32, 64)])
+    for s in (0, 1, 2):
+        wanted = hs.hyperspherical_energy(x.double(), s=s, metric=metric)
+        assert hs.hyperspherical_energy(x, s=s, metric=metric).item() == pytest.approx(wanted.item(), rel=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # of torch's own decompositions
@@ -280,12 +304,21 @@ def test_an_overflow_behind_a_float16_layer_reaches_the_scaler():
 def test_the_newer_precision_setting_is_respected_and_restored(setting):
     program = f"""
 import torch, hypersphere as hs
+from hypersphere.sphere.precision import exactly
 x = torch.randn(64, 512)
 wanted = hs.hyperspherical_energy(x)
 torch.backends.{setting}.matmul.fp32_precision = "tf32" if "{setting}" == "cuda" else "bf16"
 before = torch.backends.{setting}.matmul.fp32_precision
 assert hs.hyperspherical_energy(x) == wanted
 assert torch.backends.{setting}.matmul.fp32_precision == before != "ieee"
+
+one, other = exactly(x), exactly(x)  # as of threads that overlap
+one.__enter__()
+other.__enter__()
+one.__exit__(None, None, None)
+assert torch.backends.{setting}.matmul.fp32_precision == "ieee"
+other.__exit__(None, None, None)
+assert torch.backends.{setting}.matmul.fp32_precision == before
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr

@@ -21,7 +21,7 @@ from hypersphere.cli import main
 from hypersphere.diagnostics.embeddings import read_embeddings
 from hypersphere.embed import embed
 from hypersphere.errors import UserError
-from hypersphere.export import export
+from hypersphere.exporting import export
 from hypersphere.loading import Loaded
 from hypersphere.neighbours import neighbours
 from hypersphere.train import load_checkpoint, save_checkpoint

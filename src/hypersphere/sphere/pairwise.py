@@ -8,9 +8,8 @@ takes as a whole.
 Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T × T pairs.
 """
 
-import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,11 +17,11 @@ from torch.autograd.forward_ad import unpack_dual
 
 from hypersphere.sphere import fused
 from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
+from hypersphere.sphere.precision import exactly
 from hypersphere.sphere.unit import unit, without_autocast
 
 NEAR_CHUNK = 1 << 22  # elements of y ∓ x held at once
 CROWDED = 4096  # more near pairs than this, and than a 64th of a tile, are a crowd
-_HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # torch ≥ 2.9 replaces a global setting
 
 
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_space: bool = False) -> Tensor:
@@ -110,6 +109,7 @@ def _crowded_tile(x: Tensor, y: Tensor, diagonal: bool) -> Tile:
     """Most points in one place: float64 products tell float32 points apart (to 3e-8), faster than many y ∓ x."""
     cosine = x @ y.T
     norms = x.square().sum(1, keepdim=True) + y.square().sum(1)  # 2, but for the rounding of float32
+    norms = torch.where(x.any(1, keepdim=True) & y.any(1), norms, 2)  # a zero row is at right angles to all
     if diagonal:
         cosine.fill_diagonal_(0)
     none = torch.empty(0, dtype=torch.long, device=x.device)
@@ -148,38 +148,21 @@ def _pull(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None = None) -
 
 def _pull_crowded(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None) -> None:
     """The same by Σⱼ slopeᵢⱼ (yⱼ ∓ xᵢ) in float64, where ∓ is the side the pair is on."""
-    slope[torch.minimum(tile.chord2, tile.anti2) < 1e-15] = 0  # duplicates and opposites: no direction
+    slope[_in_one_line(tile)] = 0  # duplicates and opposites: no direction
     sided = slope * tile.cosine.sign()
     on_x += (slope @ tile.y - sided.sum(1, keepdim=True) * tile.x).to(on_x.dtype)
     if on_y is not None:
         on_y += (slope.T @ tile.x - sided.sum(0)[:, None] * tile.y).to(on_y.dtype)
 
 
-@contextlib.contextmanager
-def _exactly(x: Tensor) -> Iterator[None]:
-    """Full float32 products inside: neither autocast nor a user's TF32 setting reaches the cosines."""
-    with without_autocast(x), _ieee_float32():
-        yield
-
-
-@contextlib.contextmanager
-def _ieee_float32() -> Iterator[None]:
-    backends: tuple[Any, ...] = ()
-    if _HAS_FP32_PRECISION:
-        backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
-    before = [backend.fp32_precision for backend in backends]
-    legacy = None if backends else torch.get_float32_matmul_precision()
-    try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
-        if legacy not in (None, "highest"):
-            torch.set_float32_matmul_precision("highest")
-        yield
-    finally:
-        for backend, precision in zip(backends, before, strict=True):
-            backend.fp32_precision = precision
-        if legacy not in (None, "highest"):
-            torch.set_float32_matmul_precision(legacy)
+def _in_one_line(tile: Tile) -> Tensor:
+    """Which pairs are exactly equal or opposite. Rounding leaves their squared distance at up to 1e-14."""
+    close = torch.minimum(tile.chord2, tile.anti2) < 1e-12
+    if not close.any():
+        return close
+    points = torch.cat([tile.x, tile.y, -tile.y])
+    x, same, opposite = points.unique(dim=0, return_inverse=True)[1].split([len(tile.x), len(tile.y), len(tile.y)])
+    return (x[:, None] == same) | (x[:, None] == opposite)
 
 
 def _spans(n: int, tile: int) -> list[slice]:
@@ -201,7 +184,7 @@ def _pair_mean(
     value = x.new_zeros(())
     grad = torch.zeros_like(x) if with_grad else x.new_empty(0)
     spans = _spans(n, tile)
-    with _exactly(x):
+    with exactly(x):
         for a, rows in enumerate(spans):
             for cols in spans[a:]:  # symmetric: the tiles above the diagonal count twice
                 diagonal = cols == rows
@@ -251,7 +234,7 @@ def _row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, tile:
     if fused.usable([x, y]):
         return fused.row_logsumexp(x, y, scale, exclude_self)
     total = x.new_full((len(x),), -torch.inf)
-    with _exactly(x):
+    with exactly(x):
         for rows in _spans(len(x), tile):
             for cols in _spans(len(y), tile):
                 logits = scale * (x[rows] @ y[cols].T)
@@ -268,7 +251,7 @@ def _row_logsumexp_backward(
     if fused.usable([x, y]):
         return fused.row_logsumexp_backward(x, y, total, upstream, scale, exclude_self)
     grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
-    with _exactly(x):
+    with exactly(x):
         for rows in _spans(len(x), tile):
             for cols in _spans(len(y), tile):
                 diagonal = exclude_self and rows.start == cols.start
@@ -307,7 +290,7 @@ _row_logsumexp.register_autograd(_pull_rows, setup_context=_keep_rows)
 def _nearest(x: Tensor, tile: int) -> Tensor:
     best = x.new_full((len(x),), -torch.inf)
     place = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    with _exactly(x):
+    with exactly(x):
         for rows in _spans(len(x), tile):
             for cols in _spans(len(x), tile):
                 cosine = x[rows] @ x[cols].T
