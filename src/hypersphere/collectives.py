@@ -28,8 +28,20 @@ def rank() -> int:
 
 
 def gather(x: Tensor) -> Tensor:
-    """The rows of all processes, one process after the other: N × … → size · N × …"""
-    return x if size() == 1 else _Gather.apply(x)
+    """The rows of all processes, as many of each, one process after the other: N × … → size · N × …"""
+    if size() == 1:
+        return x
+    if x.device.type == "cpu":  # a GPU would have to be waited for
+        _check_shares(len(x))
+    return _Gather.apply(x)
+
+
+def _check_shares(rows: int) -> None:
+    counts = [torch.zeros((), dtype=torch.int64) for _ in range(size())]
+    dist.all_gather(counts, torch.tensor(rows))
+    if len({*map(int, counts)}) > 1:
+        told = ", ".join(str(int(count)) for count in counts)
+        raise ValueError(f"processes must have as many rows each, not {told}: leave an incomplete last batch out")
 
 
 def all_sum(x: Tensor) -> Tensor:

@@ -214,20 +214,19 @@ class Config:
         self._check("white", self.white is None or 255 <= self.white <= 65535, "between 255 and 65535")
         self._check("workers", self.workers is None or self.workers >= 0, "at least 0")
         of_networks = ("hidden", "projection", "bottleneck", "layers", "queue", "jigsaw")
-        for name in ("epochs", *of_networks, "prototypes", "save_every", "log_every"):
+        for name in ("epochs", *of_networks, "save_every", "log_every"):
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1")
-        weights = ("uniformity", "energy", "energy_s", "weight_decay", "redundancy")
-        diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality")
-        for name in (*weights, *diversity, "regularizer_weight", "knn_every", "seed", "small_crops", "codes_queue"):
-            self._check(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("teacher_warmup", "randaugment"):
-            self._check(name, getattr(self, name) >= 0, "at least 0")
-        self._check("weight_decay_end", self.weight_decay_end is None or self.weight_decay_end >= 0, "at least 0")
+        weights = ("uniformity", "energy", "energy_s", "weight_decay", "weight_decay_end", "redundancy")
+        diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality", "regularizer_weight")
+        counts = ("knn_every", "seed", "small_crops", "codes_queue", "teacher_warmup", "randaugment")
+        for name in (*weights, *diversity, *counts):
+            self._check(name, getattr(self, name) is None or getattr(self, name) >= 0, "at least 0")
         for name in ("lr", "trust", "temperature", "teacher_temperature", "uniformity_t", "timeout"):
             self._check(name, getattr(self, name) > 0, "above 0")
-        for name in ("tau", "tau_end", "momentum"):
+        for name in ("tau", "tau_end"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
-        for name in ("batch", "micro_batch", "dimensions", "energy_projection"):
+        self._check("momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
+        for name in ("batch", "micro_batch", "dimensions", "energy_projection", "prototypes"):
             self._check(name, getattr(self, name) is None or getattr(self, name) >= 2, "at least 2")
         self._check("seed", self.seed < 2**32, "below 2³²")
         self._check(

@@ -23,7 +23,7 @@ from hypersphere.cli import main
 from hypersphere.collectives import merged
 from hypersphere.joining import joined
 from hypersphere.train import Trainer
-from tests.distributed.own import LOOPS, Own, loop_of_ones_own, sharded_energy
+from tests.distributed.own import LOOPS, Own, loop_of_ones_own, sharded_energy, unequal_shares
 from tests.distributed.updates import all_states
 
 OPTIONS = "encoder tests/tiny hidden 16 projection 6 optimizer sgd device cpu knn-every 0 log-every 1"
@@ -77,6 +77,7 @@ def updates(out: Path) -> Callable[[int], None]:
             share = slice(4 * rank, 4 * rank + 4)
             torch.save([loop_of_ones_own(kind, share) for kind in LOOPS], out / f"loop-{rank}.pt")
             torch.save(sharded_energy(), out / f"sharded-{rank}.pt")
+            (out / f"unequal-{rank}").write_text(unequal_shares())
 
     return work
 

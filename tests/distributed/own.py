@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hypersphere.collectives import gather
 from hypersphere.methods import BYOL, Batch, InfoMin, Method, MoCo, Step
 from hypersphere.nn import each_view
 from hypersphere.regularize import EnergyRegularizer
@@ -40,6 +41,15 @@ def loop_of_ones_own(kind: type[Method], share: slice) -> dict[str, Tensor]:
     shared(Batch(tuple(view[share] for view in views), torch.arange(8)[share], None)).loss.backward()
     gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
     return gradients | {name: x for name, x in method.named_buffers() if "running" in name}
+
+
+def unequal_shares() -> str:
+    """What is told of a batch whose processes have different shares."""
+    try:
+        gather(torch.ones(3 + dist.get_rank(), 2))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def sharded_energy() -> tuple[float, dict[str, Tensor]]:

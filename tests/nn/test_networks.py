@@ -82,6 +82,7 @@ def test_heads_are_linear_norm_relu_linear():
     wanted = last(nn.BatchNorm1d(16)(first(x)).relu())
     torch.testing.assert_close(head(x), wanted)
     assert isinstance(second.norm, BatchNorm1d)
+    assert (first.bias is None, last.bias is None) == (False, True)
     assert not any(isinstance(m, nn.BatchNorm1d) for m in mlp(6, 16, 4, norm="none"))
 
 

@@ -326,6 +326,15 @@ def test_a_run_goes_on_as_it_began(tmp_path):
         pretrain(resume=second.path)
 
 
+def test_dropout_goes_on_where_it_was():
+    trainer = trainer_of(method())
+    saved = trainer.state()
+    wanted = torch.rand(5)
+    torch.manual_seed(7)
+    trainer_of(method()).restore(saved)
+    assert torch.equal(torch.rand(5), wanted)
+
+
 def test_gradients_left_by_a_failed_attempt_are_not_added():
     one, other = trainer_of(method()), trainer_of(method())
     for p in one.method.parameters():

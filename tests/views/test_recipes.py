@@ -155,6 +155,16 @@ def test_a_config_says_how_many_small_crops_there_are():
     assert view_recipe(config.replace(small_side=0.125)).augmentations[2].size == 4
 
 
+def test_small_crops_are_as_large_as_blur_needs_them():
+    large = RECIPES["imagenet"]
+    with pytest.raises(UserError, match="makes views of 11 of 224 pixels a side: they must have 12 or more"):
+        with_small_crops(large, 1, 0.05)
+    least = with_small_crops(large, 1, 0.054)
+    assert least.augmentations[-1].blur == 0.5 < large.augmentations[0].blur
+    images = torch.randint(0, 256, (8, 3, 40, 40), dtype=torch.uint8)
+    assert Views(least, 0).training(images, torch.arange(8), 0)[2].shape == (8, 3, 12, 12)
+
+
 @pytest.mark.parametrize(
     "images",
     [

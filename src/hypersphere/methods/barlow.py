@@ -32,8 +32,9 @@ class BarlowTwins(Method):
     Published for ImageNet, and as here: a projector of three layers of 8192 (on CIFAR, for a ResNet-18, 2048), batch
     2048, 1000 epochs (on CIFAR BYOL's 1024 and 300), BYOL's augmentations. Published besides: norms and biases at a
     learning rate of 0.0048; λ 0.0051 in the authors' code. Different here: the loss is that of the paper divided by the
-    number of dimensions, so that it has one scale at any width and beside other losses; LARS does not see that, and
-    norms and biases, which it leaves alone, get smaller steps by it as they do there by their learning rate.
+    number of dimensions D, so that it has one scale at any width and beside other losses. To LARS, which takes a
+    direction from gradient and weight decay, that is D times the weight decay; norms and biases, which it leaves alone,
+    get smaller steps by it as they do there by their learning rate.
     """
 
     def __init__(

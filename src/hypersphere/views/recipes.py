@@ -220,10 +220,10 @@ def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[
     has, up to 25 %."""
     large = recipe.augmentations[0]
     low, high = area or (large.crop[0] / 2, max(large.crop[0], 0.25))
-    size = int(recipe.size * side)
-    if count and size < LEAST_SIDE:
+    size, least = int(recipe.size * side), max(LEAST_SIDE, recipe.blur_kernel // 2 + 1)  # what blur can mirror
+    if count and size < least:
         told = f"views of {size} of {recipe.size} pixels a side"
-        raise UserError(f"`small_side` {side} makes {told}: they must have {LEAST_SIDE} or more")
+        raise UserError(f"`small_side` {side} makes {told}: they must have {least} or more")
     small = replace(large, crop=(low, high), blur=min(large.blur, 0.5), size=size)
     return replace(recipe, augmentations=recipe.augmentations + (small,) * count)
 
