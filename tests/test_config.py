@@ -28,6 +28,7 @@ def test_recipes_are_the_papers():
     assert augmentation.crop == (0.08, 1.0)
     colour = (augmentation.brightness, augmentation.contrast, augmentation.saturation, augmentation.hue)
     assert colour == (0.4, 0.4, 0.2, 0.1)
+    assert (FILE_SOURCES["imagenet"].neighbours, FILE_SOURCES["imagenet"].temperature) == (20, 0.07)
     assert (augmentation.jitter, augmentation.grey, augmentation.blur, augmentation.solarize) == (0.8, 0.2, 0, 0)
 
 

@@ -215,6 +215,7 @@ def test_preprocessing_is_that_of_evaluation(resnet, digits, drawn):
         loaded.encode([*paths[:3], Image.open(paths[3])]), extract(loaded.encoder, wanted[:4], lambda x: x)
     )
     assert loaded.encode([]).shape == (0, 512)
+    assert torch.equal(loaded.encode(path for path in paths[:3]), loaded.encode(paths[:3]))
     pixels, run = load_data("digits")[0].pixels[:5], hs.load_run(digits, "cpu")
     assert torch.equal(hs.load(digits, "cpu").encode(pixels), run.encode(pixels))
 

@@ -78,6 +78,11 @@ def test_more_views_than_a_method_takes_are_refused(name):
         small(name)(two._replace(views=(*two.views, two.views[0])))
 
 
+def test_views_come_in_a_batch():
+    with pytest.raises(UserError, match=r"BYOL takes an hs.methods.Batch of views, not a tuple"):
+        byol()(tuple(batch()))
+
+
 def test_batch_statistics_are_per_view():
     """Joint statistics of two shifted views would differ from those of each."""
     method, data = byol(), batch(64, offset=10.0)

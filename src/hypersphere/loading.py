@@ -5,9 +5,10 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +144,14 @@ class Loaded:
         """Of the weights: what `export` writes of them has this hash, wherever they came from."""
         return hashlib.sha256(weights_as_bytes(plain(self.encoder))).hexdigest()
 
-    def encode(self, pictures: Sequence[Picture]) -> Tensor:
+    def encode(self, pictures: Iterable[Picture]) -> Tensor:
         """N × D features in float32, on the encoder's device."""
         if isinstance(pictures, str | bytes | os.PathLike) or _is_pil(pictures):
             raise UserError("encode() takes a list of images, even of one")
         found = [torch.zeros(0, self.features, device=self.device)]
-        for first in range(0, len(pictures), AT_ONCE):
-            images = (self.preprocess.opened(picture) for picture in pictures[first : first + AT_ONCE])
-            pixels = np.stack([self.preprocess.pixels(image) for image in images])
+        images = (self.preprocess.opened(picture) for picture in pictures)
+        while some := [self.preprocess.pixels(image) for image in islice(images, AT_ONCE)]:
+            pixels = np.stack(some)
             found.append(self.encode_pixels(torch.from_numpy(pixels)))
         return torch.cat(found)
 

@@ -97,6 +97,17 @@ def test_effective_rank_by_svd_and_at_its_ends():
     assert hs.effective_rank(torch.ones(9, 5)).item() == pytest.approx(1, abs=1e-3)
 
 
+def test_the_rank_has_a_gradient_where_a_singular_value_is_zero():
+    x = torch.zeros(8, 4)
+    x[:, :2] = torch.randn(8, 2)
+    x.requires_grad_()
+    hs.effective_rank(x).backward()
+    wanted = x.detach()[:, :2].clone().requires_grad_()
+    hs.effective_rank(wanted).backward()
+    torch.testing.assert_close(x.grad[:, :2], wanted.grad)
+    assert x.grad.isfinite().all()
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(2, 12), d=st.integers(2, 9), s=st.floats(0, 6), metric=st.sampled_from(["euclidean", "geodesic"]),
@@ -153,6 +164,11 @@ def test_measures_that_need_pairs_refuse_one_point():
         (lambda w: hs.nt_xent(w, w[:, :2]), "one shape"),
         (lambda w: hs.info_nce(w, w, negatives=w[:, :2]), "negatives must have 3 dimensions, as the keys do, not 2"),
         (lambda w: hs.info_nce(w, w, negatives=w[0]), "negatives must be points × dimensions"),
+        (lambda w: hs.uniformity(w, t="2"), "t must be a number, not a str"),
+        (lambda w: hs.nt_xent(w, w, None), "temperature must be a number, not a NoneType"),
+        (lambda w: hs.hyperspherical_energy(w, "2"), "the power s must be a number, not a str"),
+        (lambda w: hs.alignment(w[:0], w[:0]), "at least one pair"),
+        (lambda w: hs.byol_loss(w[:0], w[:0]), "at least one pair"),
         (lambda w: hs.uniformity(w.numpy()), "x must be a tensor, not ndarray"),
         (lambda w: hs.nt_xent(w.numpy(), w), "must be a tensor, not ndarray"),
     ],

@@ -284,6 +284,18 @@ def test_forward_mode_derivatives_are_refused(measure):
         measure(forward_ad.make_dual(torch.randn(6, 4), torch.randn(6, 4)))
 
 
+@pytest.mark.parametrize("measure", [hs.hyperspherical_energy, hs.uniformity, hs.koleo])
+def test_a_map_over_matrices_has_their_gradients(measure):
+    x = torch.randn(3, 20, 5)
+    each, together = x.clone().requires_grad_(), x.clone().requires_grad_()
+    wanted = torch.stack([measure(one) for one in each])
+    found = torch.vmap(measure)(together)
+    torch.testing.assert_close(found, wanted)
+    wanted.sum().backward()
+    found.sum().backward()
+    torch.testing.assert_close(together.grad, each.grad)
+
+
 def test_second_derivatives_are_refused():
     for measure in (hs.hyperspherical_energy, hs.uniformity):
         x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
@@ -341,3 +353,9 @@ def test_batches_of_any_size_are_compiled_once(loss):
         x = torch.randn(n, 4)
         torch.testing.assert_close(compiled(x), loss(x))
     assert len(graphs) == 2
+
+
+@pytest.mark.skipif(not hasattr(torch, "float8_e4m3fn"), reason="of newer versions of torch")
+def test_eight_bits_are_widened_as_sixteen_are():
+    x = torch.randn(20, 5).to(torch.float8_e4m3fn)
+    torch.testing.assert_close(hs.hyperspherical_energy(x), hs.hyperspherical_energy(x.float()))

@@ -46,6 +46,8 @@ class Method(nn.Module, ABC):
 
     def __call__(self, batch: Batch, *args: Any, **kwargs: Any) -> Step:
         """Of several processes, in whoever's loop: every BatchNorm has the statistics of all."""
+        if not hasattr(batch, "views"):
+            raise UserError(f"{type(self).__name__} takes an hs.methods.Batch of views, not a {type(batch).__name__}")
         if len(batch.views) > 2 and not self.takes_small_crops:
             raise UserError(f"{type(self).__name__} learns from two views of each image, not {len(batch.views)}")
         if size() > 1:

@@ -25,6 +25,9 @@ class DeepCluster(Method):
     Different here: the learning rate falls to 0, not to a thousandth; k-means is of the projections of each image's
     middle by the networks as they are when the epoch begins, in evaluation mode, where the published method keeps those
     of the last epoch's random views; of files, that is one more pass over them.
+
+    In a loop of one's own, call `start_epoch` before each epoch, with a function that goes through the encoder's
+    features of all images in order; the batches' `sample` are numbers in that order.
     """
 
     takes_small_crops = True

@@ -20,7 +20,7 @@ class LARS(torch.optim.Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float,
+        lr: float | Tensor,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         trust: float = 0.001,

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from math import isfinite, prod
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from hypersphere.draws import normals
 from hypersphere.regularize.where import Where, choices, plain_names
+from hypersphere.sphere.measures import check_number
 
 _KINDS = (nn.Linear, _ConvNd, nn.MultiheadAttention)
 _TAKEN = (
@@ -81,11 +82,6 @@ def means(values: Tensor, counts: Sequence[int]) -> Tensor:
     if len(values) == len(counts):
         return values
     return torch.stack([part.mean() for part in values.split(list(counts))])
-
-
-def check_number(name: str, value: Any) -> None:
-    if not isinstance(value, Real | Tensor):
-        raise TypeError(f"{name} must be a number, not a {type(value).__name__}")
 
 
 def check_count(name: str, value: Any) -> None:
@@ -173,7 +169,8 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
             raise ValueError(f"all Linear and Conv layers of {told} are frozen: there is nothing to regularize")
         if not matching:
             parts = dict.fromkeys(name.split(".")[0] for name, module in layers if _trainable(module))
-            there = f"; its parts with such layers are: {', '.join(parts)}" if parts else ""
+            other = "; of any other matrix of weights there is hs.hyperspherical_energy(w)"
+            there = f"; its parts with such layers are: {', '.join(parts)}" if parts else other
             raise ValueError(
                 f"the model has no Linear, Conv or MultiheadAttention layer of neurons to tell apart in {told}{there}"
             )

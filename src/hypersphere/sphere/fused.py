@@ -16,7 +16,7 @@ from torch import Tensor
 from hypersphere import kernels
 from hypersphere.kernels.pairwise_tiles import Shape, pull_places
 from hypersphere.sphere.potentials import KINDS, floor, near2
-from hypersphere.sphere.unit import widen
+from hypersphere.sphere.unit import needs_gradient, widen
 
 if TYPE_CHECKING:
     from hypersphere.kernels.pairwise import Law
@@ -38,8 +38,7 @@ def is_exact(kind: str, parameter: float, half_space: bool) -> bool:
 
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool) -> Tensor:
     weights = [_dense(widen(w)) for w in weights]
-    with_grad = torch.is_grad_enabled() and any(w.requires_grad for w in weights)
-    return _pair_means(weights, kind, float(parameter), half_space, with_grad)[0]
+    return _pair_means(weights, kind, float(parameter), half_space, needs_gradient(*weights))[0]
 
 
 def _dense(w: Tensor) -> Tensor:

@@ -3,7 +3,8 @@ here; half precision is computed and returned in float32."""
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +17,11 @@ _POTENTIAL = {"euclidean": "riesz", "geodesic": "geodesic"}
 
 
 def hyperspherical_energy(
-    w: Tensor, s: float = 2.0, metric: Metric = "euclidean", half_space: bool = False, reduction: str = "mean"
+    w: Tensor,
+    s: float = 2.0,
+    metric: Metric = "euclidean",
+    half_space: bool = False,
+    reduction: Literal["mean", "sum"] = "mean",
 ) -> Tensor:
     """Energy of the rows of w: Σ_{i≠j} ‖ŵᵢ − ŵⱼ‖^−s (eq:min), or of their angles (eq:min_angular); −log at s = 0.
 
@@ -47,12 +52,19 @@ def checked_scale(name: str, value: float | Tensor) -> float | Tensor:
         if value.numel() != 1:
             raise ValueError(f"{name} must be one number, not {tuple(value.shape)}")
         return value.reshape(())
+    check_number(name, value)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be finite and above 0, not {value}")
     return value
 
 
+def check_number(name: str, value: Any) -> None:
+    if not isinstance(value, Real | Tensor):
+        raise TypeError(f"{name} must be a number, not a {type(value).__name__}")
+
+
 def check_energy(s: float, metric: str) -> None:
+    check_number("the power s", s)
     if isinstance(s, Tensor) and s.requires_grad:
         raise TypeError("the power s has no gradient: give a number")
     if not (s >= 0 and math.isfinite(s)):
@@ -83,6 +95,9 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
     check_points(y, "y")
     if x.shape != y.shape:
         raise ValueError(f"x and y must pair up: got shapes {tuple(x.shape)} and {tuple(y.shape)}")
+    if len(x) < 1:
+        raise ValueError("alignment needs at least one pair")
+    check_number("alpha", alpha)
     if not alpha > 0:
         raise ValueError(f"alpha must be above 0, not {alpha}")
     gap2 = (unit(x) - unit(y)).square().sum(dim=1)
@@ -103,7 +118,8 @@ def effective_rank(x: Tensor) -> Tensor:
 
 def rank_of(singular: Tensor) -> Tensor:
     """`effective_rank` of a matrix of these singular values."""
-    return torch.special.entr(singular / singular.sum()).sum().exp()
+    share = singular / singular.sum()
+    return torch.special.entr(torch.where(share == 0, 1, share)).sum().exp()  # entr(0) = entr(1), which has a slope
 
 
 def check_points(x: Tensor, name: str) -> None:

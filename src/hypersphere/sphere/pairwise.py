@@ -9,7 +9,7 @@ Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T ×
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch.autograd.forward_ad import unpack_dual
 from hypersphere.sphere import fused
 from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
 from hypersphere.sphere.precision import exactly
-from hypersphere.sphere.unit import unit, without_autocast
+from hypersphere.sphere.unit import needs_gradient, unit, without_autocast
 
 NEAR_CHUNK = 1 << 22  # elements of y ∓ x held at once
 CROWDED = 4096  # more near pairs than this, and than a 64th of a tile, are a crowd
@@ -35,7 +35,7 @@ def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_s
 def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = False, tile: int | None = None) -> Tensor:
     """Mean of a potential over the ordered pairs i ≠ j of the rows of x, or of its rows and their negatives."""
     _refuse_tangents(x)
-    with_grad = torch.is_grad_enabled() and x.requires_grad
+    with_grad = needs_gradient(x)
     return _pair_mean(x, kind, float(parameter), half_space, with_grad, tile or _tile_size(x))[0]
 
 
@@ -306,3 +306,21 @@ def _nearest(x: Tensor, tile: int) -> Tensor:
 @_nearest.register_fake
 def _(x, tile):
     return x.new_empty(x.shape[0], dtype=torch.long)
+
+
+def _one_by_one(operator: Any) -> None:
+    """What torch.vmap does of it: there is no faster way than a matrix after the other."""
+
+    @operator.register_vmap
+    def _(info: Any, dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        def at(place: int) -> Iterator[Any]:
+            return (a if d is None else a.select(d, place) for a, d in zip(args, dims, strict=True))
+
+        found = [operator(*at(place)) for place in range(info.batch_size)]
+        if isinstance(found[0], Tensor):
+            return torch.stack(found), 0
+        return tuple(map(torch.stack, zip(*found, strict=True))), (0,) * len(found[0])
+
+
+for _operator in (_pair_mean, _row_logsumexp, _nearest):
+    _one_by_one(_operator)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 
 def unit(x: Tensor) -> Tensor:
@@ -19,13 +20,19 @@ def unit(x: Tensor) -> Tensor:
 
 
 def widen(x: Tensor) -> Tensor:
-    if x.dtype not in (torch.float16, torch.bfloat16):
+    if x.dtype.itemsize >= 4:
         return x
     wide = x.float()
     if x.dtype == torch.float16 and x.is_leaf and wide.requires_grad:
         limit = torch.finfo(torch.float16).max
         wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))  # finite in half weights
     return wide
+
+
+def needs_gradient(*tensors: Tensor) -> bool:
+    """Of one of them; inside torch.vmap, where a tensor does not say, it may be."""
+    mapped = not torch.compiler.is_compiling() and any(map(is_batchedtensor, tensors))
+    return torch.is_grad_enabled() and (mapped or any(x.requires_grad for x in tensors))
 
 
 def without_autocast(x: Tensor) -> torch.autocast:
