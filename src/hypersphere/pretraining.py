@@ -267,7 +267,6 @@ def _go(
 ) -> None:
     """From where the trainer is to the end of the plan."""
     config, feed = run.config, _feed_of(run.config, trainer, files, learnt)
-    unreadable = feed.stream.unreadable if isinstance(feed, FromFiles) else {}
     began = time.monotonic() - run.seconds
 
     def save() -> None:
@@ -279,33 +278,49 @@ def _go(
         first_does(save)  # what it started from may be another file, or none, when it goes on
     log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
-    title = f"{config.title} on {config.data}"
-    with closing, progress_bar(title, plan.steps, trainer.step, progress) as bar:
-        try:
-            train(
-                trainer,
-                feed,
-                plan,
-                log=log,
-                save=save,
-                monitors=monitors_of(config, trainer.method, learnt, held_out, how) if rank() == 0 else (),
-                alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
-                progress=bar,
-                features=partial(_features, config, trainer, files, learnt),
-            )
-            run.step, run.seconds = trainer.step, time.monotonic() - began
-            unreadable = merged(unreadable)
-        except Interrupted as stop:
-            unreadable = merged(unreadable)
-            stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
-            raise
-        except Collapsed as end:
-            end.args = (f"{end}; stopped, and kept in {run.path}",)
-            raise
-        finally:
-            if rank() == 0:
-                listed = run.path / UNREADABLE
-                tell_unreadable(unreadable, listed, before=read_unreadable(listed))
+    bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
+    with closing, bars as bar, _ends_told(run, plan), _unreadable_told(run, feed):
+        train(
+            trainer,
+            feed,
+            plan,
+            log=log,
+            save=save,
+            monitors=monitors_of(config, trainer.method, learnt, held_out, how) if rank() == 0 else (),
+            alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
+            progress=bar,
+            features=partial(_features, config, trainer, files, learnt),
+        )
+        run.step, run.seconds = trainer.step, time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _ends_told(run: Run, plan: Plan) -> Iterator[None]:
+    """Where it was stopped, or why it stopped itself, and what is left of it."""
+    try:
+        yield
+    except Interrupted as stop:
+        stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
+        raise
+    except Collapsed as end:
+        end.args = (f"{end}; stopped, and kept in {run.path}",)
+        raise
+
+
+@contextlib.contextmanager
+def _unreadable_told(run: Run, feed: FromMemory | FromFiles) -> Iterator[None]:
+    """The first process lists what could not be read: by all of them, where they come to the end together."""
+    unreadable = feed.stream.unreadable if isinstance(feed, FromFiles) else {}
+    try:
+        yield
+        unreadable = merged(unreadable)
+    except Interrupted:
+        unreadable = merged(unreadable)
+        raise
+    finally:
+        if rank() == 0:
+            listed = run.path / UNREADABLE
+            tell_unreadable(unreadable, listed, before=read_unreadable(listed))
 
 
 def _feed_of(config: Config, trainer: Trainer, files: Listing | None, learnt: Images) -> FromMemory | FromFiles:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hypersphere.data import Images
 from hypersphere.errors import UserError
@@ -20,6 +20,7 @@ from hypersphere.sphere import effective_rank, uniformity
 from hypersphere.views import Recipe
 
 Evaluation = dict[str, dict[str, float]]
+Stored = tuple[Tensor, Tensor, Tensor, Tensor]  # features and labels, queries and their truth
 
 
 def evaluate_encoder(
@@ -44,15 +45,7 @@ def evaluate_encoder(
     if len(queries) < 2:  # a pair is the least that has a uniformity
         raise UserError(f"probes take two or more held-out images with labels that can be read, not {len(queries)}")
     sets = (*train.features(encoder, precision), queries, truth)
-    found: Evaluation = {}
-    if "few-shot" in probes:
-        for shots in (1, 5):
-            mean, half = few_shot(*sets, shots=shots)
-            found[f"{shots}-shot"] = {"top1": mean, "interval": half}
-    if "knn" in probes:
-        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), "k": neighbours}
-    if "linear-cached" in probes:
-        found["linear-cached"] = linear_cached(*sets)._asdict()
+    found = _of_features(sets, probes, neighbours, temperature)
 
     def learnt_by(probe: Callable[..., Accuracy], some: Pictures, title: str, epochs: int) -> dict[str, float]:
         with progress_bar(title, epochs, show=progress) as bar:
@@ -67,6 +60,20 @@ def evaluate_encoder(
             found[name] = {**learnt_by(fine_tune, some, name, epochs), "labels": len(some)}
     shape = {"uniformity": float(uniformity(queries)), "effective_rank": float(effective_rank(queries))}
     found["sphere"] = {**shape, "images": len(queries)}
+    return found
+
+
+def _of_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Evaluation:
+    """By probes that see no image."""
+    found: Evaluation = {}
+    if "few-shot" in probes:
+        for shots in (1, 5):
+            mean, half = few_shot(*sets, shots=shots)
+            found[f"{shots}-shot"] = {"top1": mean, "interval": half}
+    if "knn" in probes:
+        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), "k": neighbours}
+    if "linear-cached" in probes:
+        found["linear-cached"] = linear_cached(*sets)._asdict()
     return found
 
 
