@@ -20,8 +20,9 @@ from hypersphere.files import own
 from hypersphere.presets import DATA, PRESETS
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.views import RECIPES, evaluation_view
+from tests.networks import TINY
 
-OPTIONS = {"epochs": 1, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
+OPTIONS = {"encoder": TINY, "epochs": 1, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_a_loaded_run_encodes_as_evaluation_does(trained):
         assert (features.dtype, features.requires_grad) == (torch.float32, False)
     mirrored = images.pixels[:3].numpy()[..., ::-1]  # a view with a negative stride
     torch.testing.assert_close(run.encode(mirrored), run.encode(images.pixels[:3].flip(-1)))
-    assert run.encode(torch.zeros(0, 1, 8, 8, dtype=torch.uint8)).shape == (0, 128)
+    assert run.encode(torch.zeros(0, 1, 8, 8, dtype=torch.uint8)).shape == (0, 32)
 
 
 @pytest.mark.parametrize(("data", "side"), [("cifar10", 32), ("stl10", 96), ("imagenet", 300)])
@@ -211,14 +212,14 @@ def test_going_on_says_from_where(folder, capsys):
 def test_a_run_goes_on_by_the_name_of_its_method(tmp_path, monkeypatch):
     """Of which the data set has changed some options; and by its data, from wherever."""
     small = {"batch": 16, "epochs": 1, "device": "cpu", "knn_every": 0, "progress": False}
-    run = hs.pretrain("simsiam", "digits", hidden=32, projection=8, out=tmp_path / "digits", **small)
+    run = hs.pretrain("simsiam", "digits", encoder=TINY, hidden=32, projection=8, out=tmp_path / "digits", **small)
     assert hs.pretrain("simsiam", resume=run.path, progress=False).step == run.step
     with pytest.raises(UserError, match="its method is 'simsiam', not 'byol'"):
         hs.pretrain("byol", resume=run.path)
     assert main(["pretrain", "--resume", str(run.path), "--regularize", "mhe"]) == 2
     np.savez(tmp_path / "some.npz", images=np.zeros((40, 8, 8), np.uint8))
     monkeypatch.chdir(tmp_path)
-    run = hs.pretrain("byol", "some.npz", encoder="hypersphere/digits", hidden=8, projection=4, out="arrays", **small)
+    run = hs.pretrain("byol", "some.npz", encoder=TINY, hidden=8, projection=4, out="arrays", **small)
     assert hs.pretrain("byol", "some.npz", resume=run.path, progress=False).step == run.step
 
 
@@ -292,6 +293,6 @@ def test_a_recipe_has_no_such_options():
 
 
 def test_unused_options_are_told(tmp_path, capsys):
-    run = hs.pretrain("byol", data="digits", epochs=1, queue=64, hidden=16, out=tmp_path / "run", progress=False)
+    run = hs.pretrain("byol", data="digits", epochs=1, queue=64, encoder=TINY, hidden=16, out=tmp_path / "run", progress=False)
     assert capsys.readouterr().err == "hypersphere: queue: of no effect on byol with digits\n"
     assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} updates)"
