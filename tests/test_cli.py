@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,12 @@ from hypersphere.commands.learn import PretrainOptions
 from hypersphere.options import take_word
 from hypersphere.probes import EVERY_PROBE
 from hypersphere.train import load_checkpoint, read_metrics
-from tests.processes import Process, completed, without_privileges
+from tests.processes import Process, completed, without_privileges, write_ascii_alone, write_no_file_beyond
 
 COMMAND = [sys.executable, "-m", "hypersphere"]
 SMALL = ["--data", "digits", "--hidden", "32", "--projection", "8", "--device", "cpu"]
-RUN = ["pretrain", "byol-mhe", *SMALL, "--epochs", "4", "--save-every", "7", "--log-every", "1", "--knn-every", "2"]
-STEPS = 32
+RUN = ["pretrain", "byol-mhe", *SMALL, "--epochs", "2", "--save-every", "7", "--log-every", "1", "--knn-every", "1"]
+STEPS = 16
 
 
 def hypersphere(*words, **options) -> subprocess.CompletedProcess:
@@ -101,7 +102,7 @@ def test_an_interrupted_run_saves_itself(unbroken, tmp_path, signum):
     process.send_signal(signum)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signum
-    step = int(re.search(r"stopped after update (\d+) of 32: go on with --resume", stderr).group(1))
+    step = int(re.search(rf"stopped after update (\d+) of {STEPS}: go on with --resume", stderr).group(1))
     assert "Traceback" not in stderr
     assert load_checkpoint(folder / "checkpoint.pt")["step"] == step < STEPS
     if signum == signal.SIGINT:
@@ -210,9 +211,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mistake_ends_a_real_process(tmp_path):
-    for words in (["train"], ["pretrain", "byol", *SMALL, "--batch", "4096"]):
-        found = hypersphere(*words, cwd=tmp_path)
+def test_a_mistake_ends_a_real_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for found in (hypersphere("train"), completed("pretrain", "byol", *SMALL, "--batch", "4096")):
         one_line(found)
         assert len(found.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
@@ -240,11 +241,12 @@ def test_a_folder_that_one_may_not_enter(unbroken, tmp_path):
 
 
 def test_where_a_terminal_knows_no_unicode(unbroken):
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    found = hypersphere("evaluate", "--probes", "few-shot", "--holdout", "test", unbroken, env=ascii_only)
+    words = ["evaluate", "--probes", "few-shot", "--holdout", "test", unbroken]
+    found = completed(*words, prepare=write_ascii_alone)
     assert (found.returncode, found.stderr) == (0, "")
     assert "1-shot" in found.stdout
-    assert "'three'" in one_line(hypersphere("pretrain", "byol", "--epochs", "three", env=ascii_only))
+    ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    assert "'three'" in one_line(hypersphere("pretrain", "byol", "--epochs", "three", env=ascii_alone))
 
 
 def test_ctrl_c_while_torch_loads_is_understood():
@@ -314,7 +316,7 @@ def test_a_full_disk_is_told_and_the_checkpoint_before_is_whole(tmp_path):
     before = (folder / "checkpoint.pt").read_bytes()
     limit = len(before) // 2
 
-    found = completed("pretrain", "--resume", folder, file_limit=limit)
+    found = completed("pretrain", "--resume", folder, prepare=partial(write_no_file_beyond, limit))
     assert re.search(r"could not write .*checkpoint.pt: File too large; the one before is untouched", one_line(found))
     assert (folder / "checkpoint.pt").read_bytes() == before
     assert not (folder / "checkpoint.pt.part").exists()
