@@ -63,7 +63,7 @@ def assert_alike(found, wanted, tolerance=1e-3):
     assert (found.double() - wanted.double()).norm() <= tolerance * wanted.double().norm()
 
 
-def near_pair(angle, d, others=15):
+def near_pair(angle, d, others=6):
     a, b = torch.linalg.qr(torch.randn(d, 2, dtype=torch.float64)).Q.T
     pair = torch.stack([3 * a, 0.7 * (math.cos(angle) * a + math.sin(angle) * b)])
     return torch.cat([torch.randn(others, d, dtype=torch.float64), pair]).roll(3, 0).float()
@@ -209,7 +209,7 @@ def test_the_operator_in_autograd(small_tiles):
 
 
 @interpreted
-@pytest.mark.parametrize(("n", "m", "largest"), [(10, 10, 64), (9, 18, 64), (21, 10, 16)])
+@pytest.mark.parametrize(("n", "m", "largest"), [(8, 8, 64), (3, 18, 64), (19, 4, 16)])
 def test_rows_match_the_reference(small_tiles, n, m, largest):
     """Panels too; with themselves if there are as many."""
     x, y = unit(torch.randn(n, 24)), unit(torch.randn(m, 24))
