@@ -4,7 +4,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 2}
+from tests.networks import SMALL_ENCODER
+
+SMALL = {"encoder": SMALL_ENCODER, "size": 16, "hidden": 16, "projection": 8, "batch": 8, "epochs": 2}
 SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, "knn_every": 1}
 
 

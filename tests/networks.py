@@ -3,18 +3,17 @@
 from torch import nn
 
 from hypersphere.nn import ENCODERS
+from hypersphere.nn.encoders import ConvNet
 
 
-def tiny(channels: int, stem: str, norm: str) -> nn.Module:
-    """Two blocks, with torch's own BatchNorm as encoders of other libraries have it."""
-    blocks = [
+def small(channels: int, stem: str, norm: str) -> nn.Module:
+    """Two blocks: features of a quarter of the image each."""
+    blocks: list[nn.Module] = [
         nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
         for inputs, outputs in ((channels, 6), (6, 8))
     ]
-    encoder = nn.Sequential(*blocks, nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten()))
-    encoder.num_features = 32  # type: ignore[assignment]
-    return encoder
+    return ConvNet(blocks, [nn.AdaptiveAvgPool2d(2), nn.Flatten()], num_features=32, input_size=8)
 
 
-TINY = "tests/tiny"
-ENCODERS[TINY] = tiny
+SMALL_ENCODER = "tests/small"
+ENCODERS[SMALL_ENCODER] = small

@@ -19,7 +19,7 @@ from hypersphere.nn.weights import load_weights
 from hypersphere.nn.zoo import build_model
 from hypersphere.report.diagnosis import print_diagnosis
 
-SMALL = {"hidden": 32, "projection": 8, "epochs": 2, "batch": 256, "device": "cpu", "progress": False}
+SMALL = {"hidden": 32, "projection": 8, "epochs": 1, "batch": 256, "device": "cpu", "progress": False}
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_the_steps_of_the_card_are_what_is_done(resnet, tmp_path):
 @pytest.mark.parametrize("white", [None, 4095, 999])
 def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp_path, white):
     """Each number as the card says it, by PIL and numpy alone."""
-    run = untrained(tmp_path / "run", drawn[0], **SMALL, white=white)
+    run = untrained(tmp_path / "run", drawn[0], size=32, encoder="hypersphere/digits", white=white)
     exported = export(run, tmp_path / "exported")
     card = read(exported)["input"]
     (step,) = (step for step in card["steps"] if step.startswith("a grey picture of more than 8 bits"))

@@ -64,7 +64,7 @@ def test_folders_that_cannot_be_read(folder, tmp_path):
     for found, listed in ((pretrain, run / "unreadable.tsv"), (embed, tmp_path / "vectors.unreadable.tsv")):
         assert "3 files and 1 folder could not be read" in found.stderr
         assert f"{folder}/green/\tPermission denied\n" in listed.read_text()
-    assert "36 images, 128 numbers each; 4 unreadable" in embed.stdout
+    assert "36 images, 32 numbers each; 4 unreadable" in embed.stdout
     for closed in (folder / "red", folder / "blue"):
         closed.chmod(0)
     found = without_privileges(["pretrain", "byol", "--data", folder], ["embed", run, folder, "-o", again])
@@ -413,6 +413,6 @@ def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, 
 
 def test_another_folder_is_measured_where_it_lies(folder, tmp_path):
     """Whatever the folder of the data files is said to be."""
-    run = hs.pretrain("byol", "digits", out=tmp_path / "run", **{**SMALL, "knn_every": 0})
+    run = hs.pretrain("byol", "digits", out=tmp_path / "run", **{**SMALL, "epochs": 1, "batch": 256, "knn_every": 0})
     run.config = run.config.replace(root=tmp_path / "nowhere")
     assert run.evaluate("knn", transfer=str(folder))

@@ -15,6 +15,7 @@ from hypersphere.methods import BYOL, METHODS, Method
 from hypersphere.presets import OF_METHODS
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.written import referred_to
+from tests.networks import SMALL_ENCODER
 
 METHOD = """
 from hypersphere.methods import Method, Step
@@ -32,6 +33,12 @@ class Mine(Method):
         z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
         return self.step("mine", alignment(z1, z2) + uniformity(z1) / 2 + uniformity(z2) / 2, z1, z2)
 
+class Small(nn.Sequential):
+    num_features = 16
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
+
 class NoMethod(nn.Module):
     pass
 
@@ -45,7 +52,8 @@ class Short(Method):
 
 def test_a_method_of_ones_own(own_folder, capsys):
     (own_folder / "own_nets.py").write_text(METHOD)
-    assert main(["pretrain", "own_nets:Mine-uni-mhe", "--data", "digits", "--epochs", "4", "--tau", "0.9"]) == 0
+    words = ["--data", "digits", "--encoder", "own_nets:Small", "--epochs", "4", "--tau", "0.9"]
+    assert main(["pretrain", "own_nets:Mine-uni-mhe", *words]) == 0
     (run,) = (own_folder / "runs").iterdir()
     assert run.name.startswith("Mine-uni-mhe-digits-")
     told = capsys.readouterr().err
@@ -59,14 +67,15 @@ def test_a_method_of_ones_own(own_folder, capsys):
     assert main(["pretrain", "--resume", str(run)]) == 0
     assert main(["report", str(run), "--out", "page.html"]) == 0
     assert main(["methods", "own_nets:Mine"]) == 0
-    again = hs.pretrain(referred_to("own_nets:Mine"), data="digits", epochs=1, progress=False)
+    again = hs.pretrain(referred_to("own_nets:Mine"), "digits", encoder="own_nets:Small", epochs=1, progress=False)
     assert again.config.method == "own_nets:Mine"
     assert again.config.energy == again.config.uniformity == 0
 
 
 def test_a_sweep_notices_that_the_code_has_changed(own_folder, capsys):
     (own_folder / "own_nets.py").write_text(METHOD)
-    command = ["sweep", "own_nets:Mine", "--data", "digits", "--epochs", "1", "--over", "seed=0", "--probes", "knn"]
+    command = ["sweep", "own_nets:Mine", "--data", "digits", "--encoder", "own_nets:Small", "--epochs", "1"]
+    command += ["--over", "seed=0", "--probes", "knn"]
 
     def told(*more):
         main([*command, *more])
@@ -131,7 +140,7 @@ def array(path): ...
 
 def test_a_methods_own_defaults_count(own_folder):
     (own_folder / "own_nets.py").write_text(MISTAKES)
-    options = {"data": "digits", "epochs": 1, "progress": False, "log_every": 1}
+    options = {"data": "digits", "encoder": SMALL_ENCODER, "epochs": 1, "progress": False, "log_every": 1}
     run = hs.pretrain("own_nets:Right", **options)
     assert run.method.told == (24, 0.07, 3, "x")
     assert hs.pretrain("own_nets:Right", hidden=9, temperature=0.2, **options).method.told[:2] == (9, 0.2)
@@ -223,11 +232,12 @@ def test_mistakes_in_modules_are_told(own_folder, capsys):
 
 
 def test_our_classes_are_known_by_their_names(own_folder):
-    run = hs.pretrain(BYOL, data="digits", epochs=1, hidden=16, progress=False)
-    assert run.config.method == "byol"
     (own_folder / "own_nets.py").write_text(METHOD)
+    small = {"encoder": "own_nets:Small", "epochs": 1, "hidden": 16}
+    run = hs.pretrain(BYOL, data="digits", progress=False, **small)
+    assert run.config.method == "byol"
     mine = referred_to("own_nets:Mine")
-    options = {"epochs": 1, "hidden": 16, "probes": ["knn"], "out": "sweep"}
+    options = {**small, "probes": ["knn"], "out": "sweep"}
     found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, workers=0, **options)
     assert [result.config.method for result in found] == ["byol", "own_nets:Mine"]
     (apart,) = hs.sweep(mine, "digits", over={"seed": [1]}, workers=1, **options)  # in a process of its own
@@ -236,12 +246,24 @@ def test_our_classes_are_known_by_their_names(own_folder):
 
 def test_options_that_only_ones_own_method_has(own_folder, capsys):
     (own_folder / "own_nets.py").write_text(METHOD)
-    words = ["pretrain", "own_nets:Mine", "--data", "digits", "--epochs", "1", "--out", "run", "--extra"]
+    words = [
+        "pretrain",
+        "own_nets:Mine",
+        "--data",
+        "digits",
+        "--encoder",
+        SMALL_ENCODER,
+        "--epochs",
+        "1",
+        "--out",
+        "run",
+    ]
+    words += ["--extra"]
     assert main([*words, "share=0.25", "kind=hard", "deep=[1, 2]"]) == 0
     run = hs.load_run("run")
     assert run.method.told == (0.25, "hard", [1, 2])
     options = {"share": 0.25, "kind": "hard", "deep": [1, 2]}
-    twin = hs.pretrain("own_nets:Mine", data="digits", epochs=1, extra=options, progress=False)
+    twin = hs.pretrain("own_nets:Mine", data="digits", encoder=SMALL_ENCODER, epochs=1, extra=options, progress=False)
     assert twin.config.hash == run.config.hash
     for word in ("sheer=1", "share", "hidden=3", "encoder=3"):
         assert main([*words, word]) == 2

@@ -20,9 +20,9 @@ from hypersphere.files import own
 from hypersphere.presets import DATA, PRESETS
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.views import RECIPES, evaluation_view
-from tests.networks import TINY
+from tests.networks import SMALL_ENCODER
 
-OPTIONS = {"encoder": TINY, "epochs": 1, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
+OPTIONS = {"encoder": SMALL_ENCODER, "epochs": 1, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -212,14 +212,16 @@ def test_going_on_says_from_where(folder, capsys):
 def test_a_run_goes_on_by_the_name_of_its_method(tmp_path, monkeypatch):
     """Of which the data set has changed some options; and by its data, from wherever."""
     small = {"batch": 16, "epochs": 1, "device": "cpu", "knn_every": 0, "progress": False}
-    run = hs.pretrain("simsiam", "digits", encoder=TINY, hidden=32, projection=8, out=tmp_path / "digits", **small)
+    run = hs.pretrain(
+        "simsiam", "digits", encoder=SMALL_ENCODER, hidden=32, projection=8, out=tmp_path / "digits", **small
+    )
     assert hs.pretrain("simsiam", resume=run.path, progress=False).step == run.step
     with pytest.raises(UserError, match="its method is 'simsiam', not 'byol'"):
         hs.pretrain("byol", resume=run.path)
     assert main(["pretrain", "--resume", str(run.path), "--regularize", "mhe"]) == 2
     np.savez(tmp_path / "some.npz", images=np.zeros((40, 8, 8), np.uint8))
     monkeypatch.chdir(tmp_path)
-    run = hs.pretrain("byol", "some.npz", encoder=TINY, hidden=8, projection=4, out="arrays", **small)
+    run = hs.pretrain("byol", "some.npz", encoder=SMALL_ENCODER, hidden=8, projection=4, out="arrays", **small)
     assert hs.pretrain("byol", "some.npz", resume=run.path, progress=False).step == run.step
 
 
@@ -293,6 +295,15 @@ def test_a_recipe_has_no_such_options():
 
 
 def test_unused_options_are_told(tmp_path, capsys):
-    run = hs.pretrain("byol", data="digits", epochs=1, queue=64, encoder=TINY, hidden=16, out=tmp_path / "run", progress=False)
+    run = hs.pretrain(
+        "byol",
+        data="digits",
+        epochs=1,
+        queue=64,
+        encoder=SMALL_ENCODER,
+        hidden=16,
+        out=tmp_path / "run",
+        progress=False,
+    )
     assert capsys.readouterr().err == "hypersphere: queue: of no effect on byol with digits\n"
     assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} updates)"

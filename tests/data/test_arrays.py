@@ -14,10 +14,11 @@ from hypersphere.data.arrays import read_arrays
 from hypersphere.errors import UserError
 from hypersphere.sets import is_held_out
 from hypersphere.written import is_arrays
+from tests.networks import SMALL_ENCODER
 
 GREY = np.random.default_rng(0).integers(0, 256, (60, 9, 7), dtype=np.uint8)
 LABELS = np.arange(60) % 3
-SMALL = {"encoder": "hypersphere/digits", "size": 16, "hidden": 16, "projection": 8, "batch": 16, "epochs": 2}
+SMALL = {"encoder": SMALL_ENCODER, "size": 16, "hidden": 16, "projection": 8, "batch": 16, "epochs": 2}
 SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, "knn_every": 1}
 
 
@@ -174,7 +175,9 @@ def test_a_grey_encoder_is_measured_on_a_folder(tmp_path):
     for n, (image, label) in enumerate(zip(GREY, LABELS, strict=True)):
         (tmp_path / f"folder/{label}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(tmp_path / f"folder/{label}/{n}.png")
-    run = hs.pretrain("byol", data="digits", epochs=1, hidden=16, out=tmp_path / "run", progress=False)
+    run = hs.pretrain(
+        "byol", data="digits", encoder=SMALL_ENCODER, epochs=1, hidden=16, out=tmp_path / "run", progress=False
+    )
     folder = tmp_path / "folder"
     assert f"transfer{folder}/knn" in run.evaluate("knn", transfer=folder)
 

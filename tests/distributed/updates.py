@@ -4,18 +4,30 @@ from functools import partial
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hypersphere.build import build_method, trainer_of
 from hypersphere.collectives import mine, shared_out
 from hypersphere.config import Config, recipe
 from hypersphere.machine import execution_of
 from hypersphere.methods import METHODS, Batch, moco
-from tests.networks import TINY
+from hypersphere.nn import ENCODERS
 
 
+def tiny(channels: int, stem: str, norm: str) -> nn.Module:
+    """Two blocks, with torch's own BatchNorm as encoders of other libraries have it."""
+    blocks = [
+        nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
+        for inputs, outputs in ((channels, 6), (6, 8))
+    ]
+    encoder = nn.Sequential(*blocks, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    encoder.num_features = 8  # type: ignore[assignment]
+    return encoder
+
+
+ENCODERS["tests/tiny"] = tiny
 SMALL = {
-    "encoder": TINY,
+    "encoder": "tests/tiny",
     "hidden": 16,
     "projection": 6,
     "device": "cpu",

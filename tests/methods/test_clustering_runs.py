@@ -14,6 +14,7 @@ from hypersphere.methods import Batch
 from hypersphere.pretraining import pretrain
 from hypersphere.train import loop
 from hypersphere.views import Views
+from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
 
 NAMES = ("swav", "dino", "deepcluster", "obow")
@@ -86,7 +87,15 @@ def test_replays_are_the_updates(name):
 @pytest.mark.parametrize("name", ["deepcluster", "obow"])
 def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(name, tmp_path, monkeypatch):
     """With its labels or words; two updates an epoch."""
-    options = {"epochs": 2, "batch": 512, "hidden": 16, "projection": 8, "log_every": 1, "knn_every": 0}
+    options = {
+        "encoder": SMALL_ENCODER,
+        "epochs": 2,
+        "batch": 512,
+        "hidden": 16,
+        "projection": 8,
+        "log_every": 1,
+        "knn_every": 0,
+    }
     options |= {"device": DEVICE, "precision": "float32", "graph": "off", "progress": False}
     whole = pretrain(name, "digits", out=tmp_path / "whole", **options)
     write = loop._write

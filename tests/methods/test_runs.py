@@ -22,6 +22,7 @@ from hypersphere.presets import PRESETS
 from hypersphere.pretraining import pretrain
 from hypersphere.run import initial_encoder, load_run, random_encoder
 from hypersphere.views import POLICIES
+from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
 
 OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "supervised")
@@ -83,9 +84,9 @@ def test_a_random_encoder_knows_the_statistics_of_its_images():
 
 
 def test_a_supervised_run_is_loaded_with_its_classes(tmp_path):
-    run = pretrain("supervised", "digits", epochs=1, batch=256, out=tmp_path / "run", **SMALL)
+    run = pretrain("supervised", "digits", encoder=SMALL_ENCODER, epochs=1, batch=256, out=tmp_path / "run", **SMALL)
     again = load_run(run.path, "cpu")
-    assert again.method.classifier.weight.shape == (10, 128)
+    assert again.method.classifier.weight.shape == (10, 32)
     assert torch.equal(again.method.classifier.weight, run.method.classifier.weight)
     assert pretrain(resume=run.path, progress=False).step == run.step
 
@@ -102,15 +103,17 @@ def test_supervised_needs_labels(tmp_path):
 
 
 def test_energy_can_stand_where_the_predictor_stood(tmp_path):
-    run = pretrain("byol-mhe", "digits", epochs=1, hidden=32, predictor=False, out=tmp_path / "run", **SMALL)
+    small = {"encoder": SMALL_ENCODER, "epochs": 1, "hidden": 32}
+    run = pretrain("byol-mhe", "digits", **small, predictor=False, out=tmp_path / "run", **SMALL)
     assert "regularizer" in run.metrics[-1]
-    assert run.config.hash != recipe("byol-mhe", "digits", epochs=1, hidden=32).hash
+    assert run.config.hash != recipe("byol-mhe", "digits", **small).hash
     with pytest.raises(UserError, match="energy_layers"):
         regularizer_of(run.config.replace(energy_layers=("predictor",)), run.method)
 
 
 def test_a_predictor_is_left_out_by_a_word(tmp_path, capsys):
     words = ["--data", "digits", "--epochs", "1", "--hidden", "16", "--device", "cpu", "--knn-every", "0"]
+    words += ["--encoder", SMALL_ENCODER]
     for place, said in enumerate((["--no-predictor"], ["--predictor", "none"])):
         out = tmp_path / str(place)
         assert main(["pretrain", "byol", *words, *said, "--out", str(out)]) == 0
@@ -256,7 +259,7 @@ def test_what_explains_the_command_needs_no_torch():
 
 @pytest.mark.parametrize("name", ["infomin", "supervised"])
 def test_monitors_look_at_a_method_while_it_learns(name, tmp_path):
-    options = {**SMALL, "knn_every": 1, "hidden": 16, "batch": 256, "epochs": 1}
+    options = {**SMALL, "encoder": SMALL_ENCODER, "knn_every": 1, "hidden": 16, "batch": 256, "epochs": 1}
     assert "knn" in pretrain(name, "digits", out=tmp_path / "run", **options).metrics[-1]
 
 

@@ -5,9 +5,17 @@ import dataclasses
 from hypersphere.fanout import FanOut
 from hypersphere.paper.cells import Cell
 from hypersphere.results import Result
-from tests.networks import TINY
+from tests.networks import SMALL_ENCODER
 
-SMALL = {"encoder": TINY, "hidden": 32, "projection": 8, "batch": 256, "epochs": 2, "knn_every": 0, "device": "cpu"}
+SMALL = {
+    "encoder": SMALL_ENCODER,
+    "hidden": 32,
+    "projection": 8,
+    "batch": 256,
+    "epochs": 2,
+    "knn_every": 0,
+    "device": "cpu",
+}
 
 PLAIN, SPREAD = (Cell(f"mini-{method}", method, "digits", SMALL) for method in ("byol", "byol-uni"))
 

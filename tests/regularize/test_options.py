@@ -9,8 +9,9 @@ from hypersphere.config import recipe
 from hypersphere.errors import UserError
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
 from hypersphere.train import read_metrics
+from tests.networks import SMALL_ENCODER
 
-SMALL = {"hidden": 32, "projection": 8, "epochs": 1, "knn_every": 0, "device": "cpu"}
+SMALL = {"encoder": SMALL_ENCODER, "hidden": 32, "projection": 8, "epochs": 1, "knn_every": 0, "device": "cpu"}
 
 
 def test_a_config_switches_regularizers_of_weights_on():

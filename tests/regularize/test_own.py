@@ -14,6 +14,7 @@ from hypersphere.config import recipe
 from hypersphere.grid import Point
 from hypersphere.regularize import WeightRegularizer
 from hypersphere.written import referred_to
+from tests.networks import SMALL_ENCODER
 
 MODULE = """
 import torch
@@ -44,7 +45,7 @@ class Unweighted(Small):
 
 def nothing(): ...
 """
-SMALL = {"hidden": 16, "projection": 8, "device": "cpu", "knn_every": 0}
+SMALL = {"encoder": SMALL_ENCODER, "hidden": 16, "projection": 8, "device": "cpu", "knn_every": 0}
 
 
 @pytest.fixture

@@ -19,9 +19,11 @@ from hypersphere.report.page import write_report
 from hypersphere.report.portrait import portray
 from hypersphere.report.tables import evaluated
 from hypersphere.train import read_metrics
+from tests.networks import SMALL_ENCODER
 from tests.tree import Tree
 
-SMALL = {"epochs": 2, "hidden": 32, "projection": 8, "knn_every": 1, "log_every": 1, "device": "cpu", "progress": False}
+SMALL = {"encoder": SMALL_ENCODER, "epochs": 2, "hidden": 32, "projection": 8, "knn_every": 1, "log_every": 1}
+SMALL |= {"device": "cpu", "progress": False}
 NASTY = """<img src=x onerror=alert(1)>&"'$title"""
 SECTIONS = ["Summary", "Accuracy, uniformity and loss", "Energy by layer", "On the circle", "Nearest neighbours",
             "Map of the embeddings", "Configs"]  # fmt: skip
@@ -171,9 +173,7 @@ def in_colour(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(SOURCES, "cifar10", Source(lambda root: (images, images), 5, "noise"))
     options = SMALL | {"batch": 20, "knn_every": 0, "root": tmp_path, "optimizer": "adamw"}
-    return hs.pretrain(
-        "byol", "cifar10", encoder="hypersphere/digits", dimensions=2, out=tmp_path / "colour", **options
-    ).path
+    return hs.pretrain("byol", "cifar10", dimensions=2, out=tmp_path / "colour", **options).path
 
 
 def test_runs_on_different_data_and_twice_the_same(in_colour, runs, tmp_path):

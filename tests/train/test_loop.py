@@ -31,12 +31,12 @@ from hypersphere.train import (
     train,
 )
 from hypersphere.views import RECIPES, Views
-from tests.networks import TINY
+from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
 
 CPU = torch.device("cpu")
 WHOLE = {"hash": "", "seconds": 0.0, "method": {"w": torch.ones(3)}, "optimizer": {}}
-SMALL = {"encoder": TINY, "hidden": 32, "projection": 8, "progress": False, "device": "cpu"}
+SMALL = {"encoder": SMALL_ENCODER, "hidden": 32, "projection": 8, "progress": False, "device": "cpu"}
 
 
 def method(norm="batch"):
@@ -238,7 +238,7 @@ def test_pretrain_from_python(preset, tmp_path):
     assert found["knn"]["top1"] == run.metrics[-1]["knn"]
     assert json.loads((run.path / "evaluation.json").read_text())["validation"] == found
     saved = json.loads((run.path / "run.json").read_text())
-    assert saved["hash"] == recipe(preset, "digits", encoder=TINY, epochs=1, hidden=32, projection=8).hash
+    assert saved["hash"] == recipe(preset, "digits", encoder=SMALL_ENCODER, epochs=1, hidden=32, projection=8).hash
     assert ("regularizer" in run.metrics[0]) == (preset == "byol-mhe")
     assert list((run.path / "tensorboard").iterdir())
 
