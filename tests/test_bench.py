@@ -60,6 +60,7 @@ def test_memory_beyond_is_what_a_function_takes():
 def test_the_command_measures_prints_and_keeps(tmp_path, capsys, monkeypatch):
     words = ["bench", "--data", "digits", "--methods", "byol-mhe", "--parts", "step", "--batch", "16"]
     monkeypatch.setattr("hypersphere.bench.parts._processor", lambda: "Some CPU (R) 9")
+    monkeypatch.setattr(step, "matmul_rate", lambda device, precision: 0.1)
     (tmp_path / "some-cpu-r-9.json").write_text('{"views": {"kept": true}}')
     assert main([*words, "--device", "cpu", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out

@@ -34,10 +34,10 @@ def test_each_operation_alone(how):
     assert_same(*both(how))
 
 
-@pytest.mark.parametrize("stream", [VIEWS, PROBE])
-def test_all_together_in_each_order(stream):
-    """Of so many images that all orders of the changes are among them."""
-    assert_same(*both(EVERYTHING, n=60, stream=stream, mean=0.4, std=0.25), atol=1e-4)
+@pytest.mark.parametrize(("stream", "n"), [(VIEWS, 60), (PROBE, 8)])
+def test_all_together_in_each_order(stream, n):
+    """Of 60 images, among which are all orders of the changes; of other draws a few."""
+    assert_same(*both(EVERYTHING, n=n, stream=stream, mean=0.4, std=0.25), atol=1e-4)
 
 
 def test_images_of_many_tiles(monkeypatch):

@@ -228,7 +228,7 @@ def test_rows_match_the_reference(small_tiles, n, m, largest):
 @pytest.mark.parametrize("temperature", [0.07, 0.5])
 def test_the_pull_of_a_close_positive_cancels(small_tiles, temperature):
     """The softmax's weight of an aligned positive is near 1: its pull meets the opposite one of the loss itself."""
-    n, d = 8, 16
+    n, d = 5, 16
     z1 = unit(torch.randn(n, d, dtype=torch.float64))
     z2 = unit(z1 + 0.2 * unit(torch.randn(n, d, dtype=torch.float64)))
     points = torch.cat([z1, z2])

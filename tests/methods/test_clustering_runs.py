@@ -87,16 +87,15 @@ def test_replays_are_the_updates(name):
 @pytest.mark.parametrize("name", ["deepcluster", "obow"])
 def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(name, tmp_path, monkeypatch):
     """With its labels or words; two updates an epoch."""
-    options = {
-        "encoder": SMALL_ENCODER,
-        "epochs": 2,
-        "batch": 512,
-        "hidden": 16,
-        "projection": 8,
+    options = {"encoder": SMALL_ENCODER, "hidden": 16, "projection": 8, "prototypes": 32, "epochs": 2, "batch": 512}
+    options |= {
         "log_every": 1,
         "knn_every": 0,
+        "device": DEVICE,
+        "precision": "float32",
+        "graph": "off",
+        "progress": False,
     }
-    options |= {"device": DEVICE, "precision": "float32", "graph": "off", "progress": False}
     whole = pretrain(name, "digits", out=tmp_path / "whole", **options)
     write = loop._write
     monkeypatch.setattr(
