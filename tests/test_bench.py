@@ -16,7 +16,7 @@ from hypersphere.machine import execution_of
 from hypersphere.methods import BYOL, METHODS, Batch
 from hypersphere.optim import LARS
 from hypersphere.pretraining import start
-from hypersphere.sets import recipe_for
+from hypersphere.recipes import recipe_for
 from hypersphere.sphere import hyperspherical_energy
 from hypersphere.train import Trainer
 

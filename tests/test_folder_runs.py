@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 
 import hypersphere as hs
-from hypersphere import feed, sets
-from hypersphere.build import unused_options
+from hypersphere import feed, lists, recipes, sets
 from hypersphere.cli import main
 from hypersphere.commands.learn import recipe_of
 from hypersphere.config import recipe
@@ -21,6 +20,7 @@ from hypersphere.data.splits import share_held_out
 from hypersphere.embed import embed
 from hypersphere.errors import UserError
 from hypersphere.exporting import export
+from hypersphere.idle import unused_options
 from hypersphere.presets import folder_options
 from hypersphere.report.page import page
 from hypersphere.report.portrait import portray
@@ -101,7 +101,7 @@ def test_labels_from_a_table(folder, tmp_path):
     ):
         (tmp_path / "labels.csv").write_text(content)
         with pytest.raises(UserError, match=told):
-            sets.recipe_for("byol", str(folder), labels=str(tmp_path / "labels.csv"))
+            recipes.recipe_for("byol", str(folder), labels=str(tmp_path / "labels.csv"))
 
 
 def test_small_crops_of_files(folder, tmp_path):
@@ -145,14 +145,14 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
 def test_what_a_run_holds_out_stays_held_out(folder, tmp_path):
     """Whatever is added to the folder later."""
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1, "knn_every": 0})
-    before = sets.files_of(run.config, "validation", run.path)
+    before = lists.files_of(run.config, "validation", run.path)
     for n in range(6):
         draw(folder / f"blue/a{n}.png", n, (9, 9, 9))
-    after = sets.files_of(run.config, "validation", run.path)
+    after = lists.files_of(run.config, "validation", run.path)
     assert [part.paths for part in after] == [part.paths for part in before]
     assert all(torch.equal(a.labels, b.labels) for a, b in zip(after, before, strict=True))
     assert not set(before[0].paths) & set(before[1].paths)
-    assert sets.files_of(run.config, "validation")[0].paths != before[0].paths  # of a run that begins now
+    assert lists.files_of(run.config, "validation")[0].paths != before[0].paths  # of a run that begins now
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -161,10 +161,10 @@ def test_small_sets_of_train_val_and_test(tmp_path, labelled, capsys):
     for part, count in (("train", 10), ("val", 4), ("test", 6)):
         for n in range(count):
             draw(tmp_path / "in" / part / (f"{'ab'[n % 2]}/" if labelled else "") / f"{n}.png", n, (99, 9, 9))
-    config = sets.recipe_for("byol", str(tmp_path / "in"))
+    config = recipes.recipe_for("byol", str(tmp_path / "in"))
     assert config.batch == 5
-    assert [len(files) for files in sets.files_of(config, "test")] == [10, 6]
-    assert [len(files) for files in sets.files_of(config, "validation")] == [10, 4]
+    assert [len(files) for files in lists.files_of(config, "test")] == [10, 6]
+    assert [len(files) for files in lists.files_of(config, "validation")] == [10, 4]
     for holdout in ("test", "validation"):
         run = hs.pretrain(
             "byol", data=str(tmp_path / "in"), holdout=holdout, out=tmp_path / holdout, **{**SMALL, "epochs": 1}
@@ -189,15 +189,15 @@ def test_one_image_a_class(tmp_path):
     for n in range(24):
         draw(tmp_path / f"in/{n}/a.png", n, (9, 99, 9))
     run = hs.pretrain("byol", data=str(tmp_path / "in"), out=tmp_path / "run", **{**SMALL, "epochs": 1})
-    assert len(sets.files_of(run.config, "validation", run.path)[1]) == 4
+    assert len(lists.files_of(run.config, "validation", run.path)[1]) == 4
 
 
 @pytest.mark.parametrize("count", [4, 5, 20, 33])
 def test_a_batch_is_no_more_than_is_learnt_from(tmp_path, count):
     for n in range(count):
         draw(tmp_path / "ab"[n % 2] / f"{n}.png", n, (9, 99, 9))
-    config = sets.recipe_for("byol", tmp_path)
-    assert config.batch <= len(sets.files_of(config, "validation")[0])
+    config = recipes.recipe_for("byol", tmp_path)
+    assert config.batch <= len(lists.files_of(config, "validation")[0])
 
 
 def test_few_images_have_a_larger_share_held_out():
@@ -235,9 +235,9 @@ def test_a_split_by_other_names(tmp_path, names):
     for name, count in counts.items():
         for n in range(count):
             draw(tmp_path / "in" / name / "ab"[n % 2] / f"{n}.png", n, (99, 9, 9))
-    config = sets.recipe_for("byol", tmp_path / "in")
+    config = recipes.recipe_for("byol", tmp_path / "in")
     for holdout, held_out in (("validation", names[1]), ("test", names[2])):
-        for files, name in zip(sets.files_of(config, holdout), (names[0], held_out), strict=True):
+        for files, name in zip(lists.files_of(config, holdout), (names[0], held_out), strict=True):
             assert {path.relative_to(tmp_path / "in").parts[0] for path in files.paths} == {name}
             assert (len(files), files.classes) == (counts[name], ("a", "b"))
 
@@ -245,35 +245,35 @@ def test_a_split_by_other_names(tmp_path, names):
 def test_names_that_are_no_split_or_more_than_one(tmp_path):
     for name in ("train", "training", "bus"):
         draw(tmp_path / name / "a/1.png", 1, (99, 9, 9))
-    assert sets.recipe_for("byol", tmp_path).data == str(tmp_path)  # three classes
-    assert sets._parts(str(tmp_path), None)["train"].classes == ("bus", "train", "training")
+    assert recipes.recipe_for("byol", tmp_path).data == str(tmp_path)  # three classes
+    assert lists.parts_of(str(tmp_path), None)["train"].classes == ("bus", "train", "training")
     draw(tmp_path / "test/a/1.png", 1, (99, 9, 9))
     with pytest.raises(UserError, match="train and training could each be the train images: rename all but one"):
-        sets.recipe_for("byol", tmp_path)
+        recipes.recipe_for("byol", tmp_path)
     shutil.rmtree(tmp_path / "training")
     draw(tmp_path / "test/b/1.png", 1, (99, 9, 9))
     with pytest.raises(UserError, match="the folders of classes below train and test must be the same"):
-        sets.recipe_for("byol", tmp_path)
+        recipes.recipe_for("byol", tmp_path)
 
 
 def test_classes_below_a_folder_of_their_own_are_told(tmp_path, capsys):
     for n in range(12):
         draw(tmp_path / "in/images/all" / f"kind {n % 3}" / f"{n}.png", n, (99, 9, 9))
-    files = sets.files_of(sets.recipe_for("byol", tmp_path / "in"), "validation")[0]
+    files = lists.files_of(recipes.recipe_for("byol", tmp_path / "in"), "validation")[0]
     assert (files.labels, len(files)) == (None, 12)  # as before: runs that have begun go on with the same
     look = f"no labels; the 3 folders in {tmp_path}/in/images/all look like classes: give that folder"
     assert look in capsys.readouterr().err
     draw(tmp_path / "in/images/all/1.png", 1, (99, 9, 9))
-    sets.recipe_for("byol", tmp_path / "in")
+    recipes.recipe_for("byol", tmp_path / "in")
     assert "no labels\n" in capsys.readouterr().err  # some are in none of the three
-    sets.recipe_for("byol", tmp_path / "in/images/all/kind 0")
+    recipes.recipe_for("byol", tmp_path / "in/images/all/kind 0")
     assert "no labels\n" in capsys.readouterr().err
 
 
 def test_names_of_many_classes_are_not_told(tmp_path, capsys):
     for n in range(30):
         draw(tmp_path / f"kind {n}/a.png", n, (99, 9, 9))
-    sets.recipe_for("byol", tmp_path)
+    recipes.recipe_for("byol", tmp_path)
     assert "; 30 classes\n" in capsys.readouterr().err
 
 
@@ -366,7 +366,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_mistakes_are_told_before_images_are_looked_for(tmp_path, capsys, monkeypatch, option, value, told):
-    monkeypatch.setattr(sets, "list_folder", lambda folder: pytest.fail("looked"))
+    monkeypatch.setattr(lists, "list_folder", lambda folder: pytest.fail("looked"))
     assert main(["pretrain", "byol", "--data", str(tmp_path), f"--{option}", value]) == 2
     assert told in capsys.readouterr().err
     with pytest.raises(UserError, match=told.replace("device gpu", "`device` gpu")):
@@ -387,8 +387,8 @@ def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
         draw(tmp_path / "in" / f"{n}.png", n, (9, 9, 9))
     for n in range(40):
         Image.open(tmp_path / "in" / f"{n}.png").resize((120, 110)).save(tmp_path / "in" / f"{n}.png")
-    assert (config := sets.recipe_for("byol", str(tmp_path / "in"))).size == 96
-    small = sets.recipe_for("byol", str(tmp_path / "in"), size=32)
+    assert (config := recipes.recipe_for("byol", str(tmp_path / "in"))).size == 96
+    small = recipes.recipe_for("byol", str(tmp_path / "in"), size=32)
     assert (config.stem, config.lr) == ("imagenet", 0.3)
     assert (small.size, small.stem, small.lr) == (32, "cifar", 1.5)
     assert recipe_of("byol", str(tmp_path / "in"), None, size="32") == small
@@ -397,7 +397,7 @@ def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
 
 def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, tmp_path):
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1})
-    held_out = sets.saved_files(run.path / "files.json")[1]
+    held_out = lists.saved_files(run.path / "files.json")[1]
     wanted = sets.decoded(held_out, sets.stored_side(run.config), 0, 1000).pixels
     for n in range(20):
         draw(folder / "red" / f"0{n:02}-later.png", 100 + n, (20, 180, 20))

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.build import build_method, monitors_of, view_recipe
+from hypersphere.build import build_method, view_recipe
 from hypersphere.config import recipe
 from hypersphere.data import Images, load_data
 from hypersphere.machine import execution_of
+from hypersphere.monitors import monitors_of
 from hypersphere.sphere import alignment, effective_rank, uniformity
 from hypersphere.views import Views, evaluation_view
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hypersphere as hs
-from hypersphere.build import build_method, unused_options
+from hypersphere.build import build_method
 from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, load_data
@@ -17,6 +17,7 @@ from hypersphere.data.sources import Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.files import own
+from hypersphere.idle import unused_options
 from hypersphere.presets import DATA, PRESETS
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.views import RECIPES, evaluation_view

@@ -12,24 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.collectives import size
-from hypersphere.config import Config, recipe
-from hypersphere.data import SOURCES, Images, balanced
-from hypersphere.data.splits import drawn
-from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
+from hypersphere.config import Config
+from hypersphere.data import Images
 from hypersphere.errors import UserError, first_line
-from hypersphere.evaluate import KnnMonitor, centre
-from hypersphere.evaluate.features import encode, fitting, frozen
+from hypersphere.evaluate import centre
+from hypersphere.evaluate.features import encode, frozen
 from hypersphere.initial import start_from
 from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
-from hypersphere.presets import HEADS, OF_METHODS, is_folder, on_photographs
+from hypersphere.presets import HEADS, OF_METHODS
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
-from hypersphere.sets import in_files, of_any_size, voting_of
+from hypersphere.sets import of_any_size
 from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
-from hypersphere.train import Monitor, Plan, Trainer
+from hypersphere.train import Plan, Trainer
 from hypersphere.views import POLICIES, RECIPES, Recipe, Views, folder_recipe, with_small_crops
 from hypersphere.written import referred_to
 
@@ -175,41 +173,6 @@ def view_recipe(config: Config) -> Recipe:
     return with_small_crops(views, config.small_crops, config.small_side, config.small_area)
 
 
-# field → those that mean nothing while it is 0
-_OPTIONS_OF = {
-    "uniformity": ("uniformity_t",),
-    "energy": ("energy_s", "energy_metric", "energy_half_space", "energy_projection"),
-    "orthogonality": ("orthogonality_kind",),
-    "regularizer": ("regularizer_weight",),
-    "small_crops": ("small_side", "small_area"),
-}
-
-
-def idle_options(config: Config) -> set[str]:
-    """What nothing of this run looks at."""
-    idle = OF_METHODS - {
-        "norm",
-        *inspect.signature(method_of(config.method).__init__).parameters,
-    }  # a norm is the encoder's, too
-    idle.update(name for switch, names in _OPTIONS_OF.items() if not getattr(config, switch) for name in names)
-    if not config.energy and not config.orthogonality and not config.regularizer:
-        idle.add("energy_layers")
-    idle |= {"lars": set(), "sgd": {"trust"}, "adamw": {"trust", "momentum"}}[config.optimizer]
-    if not is_folder(config.data):
-        idle.add("labels")
-    if not in_files(config):
-        idle.add("white")
-    if not of_any_size(config):
-        idle.add("size")
-    return idle
-
-
-def unused_options(config: Config) -> list[str]:
-    """What was chosen in vain."""
-    usual = recipe(config.method, config.data, **on_photographs(config.method, config.data, config.size))
-    return sorted(name for name in idle_options(config) if getattr(config, name) != getattr(usual, name))
-
-
 def plan_of(config: Config, images: int) -> Plan:
     if config.batch > images:
         raise UserError(f"`batch` {config.batch} is more than the {images} training images of {config.data}")
@@ -271,51 +234,6 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
 
     with torch.backends.cudnn.flags(enabled=True, benchmark=False):
         rehearse(update, how.device)
-
-
-def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images, how: Execution) -> list[Monitor]:
-    """k-NN of the validation images, energies by layer and how features vary; of those images too where a run learns
-    from them: the test set is for the final number."""
-    if config.knn_every == 0:
-        return []
-    views, known = view_recipe(config), learnt.labelled
-    if config.holdout == "test":
-        known, held_out = _watched(config, known, learnt)
-    if len(held_out) < 2:  # one image has no pair, and nothing to vary with
-        return []
-    knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
-    parts = {name: part for name, part in method.named_children() if has_neurons(part)}
-    energies = EnergyMonitor(config.knn_every, partial(_middles, views, held_out, how), parts, how.precision)
-    spread = SpreadMonitor(config.knn_every, partial(_pairs, Views(views, config.seed), held_out), how.precision)
-    return [energies, spread, *[knn] * (len(held_out.classes) > 1 and len(known) > 0 and len(held_out.labelled) > 0)]
-
-
-def _middles(views: Recipe, images: Images, how: Execution) -> Iterator[Tensor]:
-    return (centre(views)(images.pixels[some]).contiguous(memory_format=how.layout) for some in _pieces(views, images))
-
-
-def _pairs(views: Views, images: Images) -> Iterator[tuple[Tensor, ...]]:
-    return (views.training(images.pixels, some, 0)[:2] for some in _pieces(views.recipe, images))
-
-
-def _pieces(views: Recipe, images: Images) -> tuple[Tensor, ...]:
-    """Of the first thousand images: photographs, shown all at once, would fill gigabytes."""
-    first = torch.arange(min(1024, len(images)), device=images.pixels.device)
-    return first.split(fitting(images.pixels, centre(views)))
-
-
-def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Images]:
-    """Of what a run on the test set learns from: the rest, and some to look at."""
-    labels = known.labels.cpu()
-    if not len(labels):
-        _, some = drawn(len(learnt), max(1, len(learnt) // 5))
-        return known, learnt[some.to(learnt.labels.device)]
-    counts = labels.bincount()
-    least = int(counts[counts > 0].min())
-    per_class = SOURCES[config.data].validation_per_class if config.data in SOURCES else least // 5
-    split = balanced(labels, per_class) if per_class else drawn(len(labels), max(1, len(labels) // 5))
-    rest, some = (part.to(known.labels.device) for part in split)
-    return known[rest], known[some]
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypersphere.build import idle_options
 from hypersphere.config import Config, worded
 from hypersphere.errors import UserError
 from hypersphere.fanout import FanOut
+from hypersphere.idle import idle_options
 from hypersphere.jobs import Job, check_failed, run_jobs
 from hypersphere.methods import Method
 from hypersphere.methods import name_of as name_of_method
 from hypersphere.paper.state import Estimate, estimate
 from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
+from hypersphere.recipes import recipe_for
 from hypersphere.results import Result, name_of, read_results
-from hypersphere.sets import recipe_for
 from hypersphere.written import edition, is_reference, reference_to
 
 OUT = Path("runs/sweep")

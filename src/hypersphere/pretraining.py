@@ -16,13 +16,11 @@ from torch import Tensor
 
 from hypersphere.build import (
     build_method,
-    monitors_of,
     plan_of,
     regularized_parts,
     rehearse_update,
     trainer_of,
     try_encoder,
-    unused_options,
     view_recipe,
 )
 from hypersphere.collectives import (
@@ -43,31 +41,29 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import centre, extract
 from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
+from hypersphere.idle import unused_options
 from hypersphere.initial import check_init
 from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
+from hypersphere.lists import FILES, files_of, save_files, with_root
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method, name_of
+from hypersphere.monitors import monitors_of
 from hypersphere.nn import check_encoder
 from hypersphere.presets import HEADS, PRESETS, is_folder, preset
 from hypersphere.progress import progress_bar, tell
+from hypersphere.recipes import located, recipe_for
 from hypersphere.run import Run, load_config, put_state
 from hypersphere.sets import (
-    FILES,
     TRIED,
     WATCHED,
-    files_of,
     fingerprint,
     images_of,
     in_files,
     is_held_out,
-    located,
     middles,
     of_any_size,
-    recipe_for,
-    save_files,
     stored_side,
-    with_root,
     workers_of,
 )
 from hypersphere.train import (

@@ -27,23 +27,14 @@ from hypersphere.evaluate import (
 )
 from hypersphere.files import own, write_json
 from hypersphere.launch import is_first
+from hypersphere.lists import FILES, files_of, saved_files, takes_root, with_root
 from hypersphere.machine import evaluation_of, pick_device
 from hypersphere.methods import Method
 from hypersphere.nn.weights import CARD
 from hypersphere.presets import is_folder
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.probing import InFiles
-from hypersphere.sets import (
-    FILES,
-    files_of,
-    images_of,
-    in_files,
-    saved_files,
-    takes_root,
-    voting_of,
-    with_root,
-    workers_of,
-)
+from hypersphere.sets import images_of, in_files, voting_of, workers_of
 from hypersphere.train import (
     load_checkpoint,
     read_metrics,

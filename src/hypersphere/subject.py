@@ -15,6 +15,7 @@ from hypersphere.data import Images
 from hypersphere.errors import UserError, first_line, similar
 from hypersphere.evaluate import centre, in_channels
 from hypersphere.evaluate.features import frozen
+from hypersphere.lists import files_of, with_root, without_list
 from hypersphere.loading import load, read_card
 from hypersphere.machine import pick_device
 from hypersphere.nn import build_encoder
@@ -23,7 +24,7 @@ from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
 from hypersphere.run import Run, load_run
-from hypersphere.sets import files_of, images_of, in_files, is_held_out, with_root, without_list
+from hypersphere.sets import images_of, in_files, is_held_out
 from hypersphere.views import Recipe, Views, folder_recipe
 from hypersphere.written import is_reference
 

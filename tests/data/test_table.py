@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 import hypersphere as hs
-from hypersphere import sets
+from hypersphere import lists
 from hypersphere.data.folder import Listing
 from hypersphere.data.splits import held_out_of
 from hypersphere.data.table import parts_from
@@ -46,7 +46,7 @@ def test_folders_of_a_split_stay_one_with_a_table(tmp_path):
     for column, wanted in (("", {"train": "abe", "test": "cd"}), (",split", {"train": "abce", "test": "d"})):
         rows = f"Train/a.jpg,a{',' * bool(column)}\ntest/c.jpg,c{',train' * bool(column)}\n"
         (tmp_path / "labels.csv").write_text(f"path,label{column}\n{rows}")
-        found = sets._parts(str(tmp_path), str(tmp_path / "labels.csv"))
+        found = lists.parts_of(str(tmp_path), str(tmp_path / "labels.csv"))
         assert {part: "".join(sorted(path.stem for path in files.paths)) for part, files in found.items()} == wanted
 
 

@@ -212,7 +212,7 @@ def test_a_folders_learning_rate_is_the_methods(tmp_path):
     """The one by a folder's size is for LARS."""
     from PIL import Image
 
-    from hypersphere.sets import recipe_for
+    from hypersphere.recipes import recipe_for
 
     for number in range(40):
         Image.new("RGB", (32, 32)).save(tmp_path / f"{number}.png")

@@ -22,9 +22,11 @@ from hypersphere.data import Images, load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import InMemory, centre, extract, linear, linear_cached
 from hypersphere.files import write_json
+from hypersphere.lists import files_of
 from hypersphere.machine import Execution, execution_of, provenance
 from hypersphere.progress import tell
-from hypersphere.sets import files_of, in_files, recipe_for
+from hypersphere.recipes import recipe_for
+from hypersphere.sets import in_files
 from hypersphere.views import Views
 
 Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"]

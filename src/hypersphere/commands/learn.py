@@ -99,7 +99,7 @@ def recipe_of(method: str, data: str | None, labels: str | None, **numbers: str 
     data = data or "cifar10"
     if not is_folder(data) and not is_arrays(data):
         return recipe(method, data)
-    from hypersphere.sets import recipe_for
+    from hypersphere.recipes import recipe_for
 
     wanted = {name: int(n) for name, n in numbers.items() if n is not None and n.isdecimal() and int(n) > 0}
     return recipe_for(method, data, labels=labels, **wanted)

@@ -45,7 +45,7 @@ class BenchOptions:
         given: dict[str, Any] = {"precision": self.precision, "device": self.device, "root": self.root}
         chosen = {"batch": self.batch, "encoder": self.encoder}
         given |= {name: value for name, value in chosen.items() if value is not None}
-        from hypersphere.sets import recipe_for
+        from hypersphere.recipes import recipe_for
 
         plain = [recipe_for(method, self.data, **given) for method in self.methods]
         layers = ("encoder", "projector", "predictor")

@@ -17,8 +17,9 @@ from hypersphere.config import Config, worded
 from hypersphere.data import FILE_SOURCES, Images
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
+from hypersphere.lists import FILES, files_of, needs_root, with_root
 from hypersphere.run import learnt_files, load_config, load_run
-from hypersphere.sets import FILES, files_of, images_of, in_files, is_held_out, needs_root, with_root
+from hypersphere.sets import images_of, in_files, is_held_out
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
 

@@ -1,0 +1,66 @@
+"""What is watched while a run learns."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from hypersphere.build import view_recipe
+from hypersphere.config import Config
+from hypersphere.data import SOURCES, Images, balanced
+from hypersphere.data.splits import drawn
+from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
+from hypersphere.evaluate import KnnMonitor, centre
+from hypersphere.evaluate.features import fitting
+from hypersphere.machine import Execution
+from hypersphere.methods import Method
+from hypersphere.regularize import has_neurons
+from hypersphere.sets import voting_of
+from hypersphere.train import Monitor
+from hypersphere.views import Recipe, Views
+
+
+def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images, how: Execution) -> list[Monitor]:
+    """k-NN of the validation images, energies by layer and how features vary; of those images too where a run learns
+    from them: the test set is for the final number."""
+    if config.knn_every == 0:
+        return []
+    views, known = view_recipe(config), learnt.labelled
+    if config.holdout == "test":
+        known, held_out = _watched(config, known, learnt)
+    if len(held_out) < 2:  # one image has no pair, and nothing to vary with
+        return []
+    knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
+    parts = {name: part for name, part in method.named_children() if has_neurons(part)}
+    energies = EnergyMonitor(config.knn_every, partial(_middles, views, held_out, how), parts, how.precision)
+    spread = SpreadMonitor(config.knn_every, partial(_pairs, Views(views, config.seed), held_out), how.precision)
+    return [energies, spread, *[knn] * (len(held_out.classes) > 1 and len(known) > 0 and len(held_out.labelled) > 0)]
+
+
+def _middles(views: Recipe, images: Images, how: Execution) -> Iterator[Tensor]:
+    return (centre(views)(images.pixels[some]).contiguous(memory_format=how.layout) for some in _pieces(views, images))
+
+
+def _pairs(views: Views, images: Images) -> Iterator[tuple[Tensor, ...]]:
+    return (views.training(images.pixels, some, 0)[:2] for some in _pieces(views.recipe, images))
+
+
+def _pieces(views: Recipe, images: Images) -> tuple[Tensor, ...]:
+    """Of the first thousand images: photographs, shown all at once, would fill gigabytes."""
+    first = torch.arange(min(1024, len(images)), device=images.pixels.device)
+    return first.split(fitting(images.pixels, centre(views)))
+
+
+def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Images]:
+    """Of what a run on the test set learns from: the rest, and some to look at."""
+    labels = known.labels.cpu()
+    if not len(labels):
+        _, some = drawn(len(learnt), max(1, len(learnt) // 5))
+        return known, learnt[some.to(learnt.labels.device)]
+    counts = labels.bincount()
+    least = int(counts[counts > 0].min())
+    per_class = SOURCES[config.data].validation_per_class if config.data in SOURCES else least // 5
+    split = balanced(labels, per_class) if per_class else drawn(len(labels), max(1, len(labels) // 5))
+    rest, some = (part.to(known.labels.device) for part in split)
+    return known[rest], known[some]
