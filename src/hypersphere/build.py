@@ -29,7 +29,7 @@ from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Plan, Trainer
 from hypersphere.views import POLICIES, RECIPES, Recipe, Views, folder_recipe, with_small_crops
-from hypersphere.written import referred_to
+from hypersphere.written import class_at
 
 GIVEN = OF_METHODS | {"seed", "epochs"}  # fields that a method gets where it names them
 
@@ -135,7 +135,9 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
             method, config.orthogonality_kind, weight=config.orthogonality, where=where, seed=config.seed
         )
     if config.regularizer is not None:
-        own = _own_regularizer(config.regularizer)(method, weight=config.regularizer_weight, where=where)
+        duty = "measure, which makes one number of each matrix of neurons"
+        kind = class_at(config.regularizer, WeightRegularizer, duty, {"weight", "where"})  # type: ignore[type-abstract]
+        own = kind(method, weight=config.regularizer_weight, where=where)
         _try(own)
         yield own
 
@@ -147,17 +149,6 @@ def _try(regularizer: WeightRegularizer) -> None:
             regularizer()
     except (TypeError, ValueError) as error:
         raise UserError(f"`regularizer`: {error}") from None
-
-
-def _own_regularizer(reference: str) -> type[WeightRegularizer]:
-    kind = referred_to(reference)
-    if not inspect.isclass(kind) or not issubclass(kind, WeightRegularizer):
-        raise UserError(f"{reference} must be a subclass of hypersphere.regularize.WeightRegularizer")
-    if inspect.isabstract(kind):
-        raise UserError(f"{reference} has no measure, which makes one number of each matrix of neurons")
-    if lacking := {"weight", "where"} - set(inspect.signature(kind).parameters):
-        raise UserError(f"{reference}: its __init__ must take {' and '.join(sorted(lacking))}")
-    return kind
 
 
 def view_recipe(config: Config) -> Recipe:

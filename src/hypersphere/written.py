@@ -3,14 +3,16 @@
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hypersphere.errors import UserError, similar
 
+K = TypeVar("K")
 _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
@@ -64,6 +66,18 @@ def referred_to(reference: str) -> Any:
             raise UserError(f"{reference}: there is no {name} in {module_name}{script}{similar(name, dir(found))}")
         found = getattr(found, name)
     return found
+
+
+def class_at(reference: str, base: type[K], duty: str, needs: set[str]) -> type[K]:
+    """A subclass of the base that does its duty, and whose __init__ takes what it will be given."""
+    kind = referred_to(reference)
+    if not inspect.isclass(kind) or not issubclass(kind, base):
+        raise UserError(f"{reference} must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}")
+    if inspect.isabstract(kind):
+        raise UserError(f"{reference} has no {duty}")
+    if lacking := needs - set(inspect.signature(kind.__init__).parameters):
+        raise UserError(f"{reference}: its __init__ must take {' and '.join(sorted(lacking))}")
+    return kind
 
 
 def edition(reference: str) -> str:

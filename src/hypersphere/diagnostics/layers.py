@@ -1,14 +1,13 @@
 """Hyperspherical energy by layer: of what a network's blocks put out, and of its weights."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hypersphere.evaluate.features import frozen, seldom
 from hypersphere.kernels import runs_on
-from hypersphere.nn.blocks import blocks_of, features_in, pooled
+from hypersphere.nn.blocks import blocks_of, features_in, heard, pooled
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.sphere import uniformity
 from hypersphere.sphere.measures import mean_energies
@@ -16,23 +15,10 @@ from hypersphere.sphere.measures import mean_energies
 
 def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     """N × C of each block, averaged over the image, and of the encoder's output."""
-    found: dict[str, Tensor] = {}
-
-    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Any], None]:
-        def hook(module: nn.Module, given: tuple[Tensor, ...], output: Any) -> None:
-            output = output[0] if isinstance(output, tuple) else output
-            if isinstance(output, Tensor) and output.ndim >= 2:
-                found[name] = pooled(output.detach().float())
-
-        return hook
-
-    hooks = [block.register_forward_hook(keep(name)) for name, block in blocks_of(encoder).items()]
-    try:
-        found["output"] = features_in(encoder(inputs))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
+    with heard(blocks_of(encoder)) as heard_of:
+        output = features_in(encoder(inputs))
+    blocks = {name: pooled(x.detach().float()) for name, x in heard_of.items() if x.ndim >= 2}
+    return {**blocks, "output": output}
 
 
 class EnergyMonitor:

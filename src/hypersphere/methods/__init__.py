@@ -1,7 +1,5 @@
 """Methods by name. A new one is a file here and a line below; or a class of the user's, `package.module:Class`."""
 
-import inspect
-
 from hypersphere.errors import UserError
 from hypersphere.methods.barlow import BarlowTwins
 from hypersphere.methods.base import Batch, Features, Method, Spreading, Step
@@ -15,7 +13,7 @@ from hypersphere.methods.simclr import SimCLR
 from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
-from hypersphere.written import is_reference, reference_to, referred_to
+from hypersphere.written import class_at, is_reference, reference_to
 
 __all__ = [
     "BYOL",
@@ -66,11 +64,5 @@ def name_of(kind: type[Method]) -> str:
 def method_of(name: str) -> type[Method]:
     if not is_reference(name):
         return METHODS[name]
-    kind = referred_to(name)
-    if not inspect.isclass(kind) or not issubclass(kind, Method):
-        raise UserError(f"{name} must be a subclass of hypersphere.methods.Method")
-    if inspect.isabstract(kind):
-        raise UserError(f"{name} has no forward, which makes the loss of a batch")
-    if lacking := {"encoder", "features"} - set(inspect.signature(kind.__init__).parameters):
-        raise UserError(f"{name}: its __init__ must take {' and '.join(sorted(lacking))}")
-    return kind
+    duty = "forward, which makes the loss of a batch"
+    return class_at(name, Method, duty, {"encoder", "features"})  # type: ignore[type-abstract]

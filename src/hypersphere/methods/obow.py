@@ -3,8 +3,6 @@
 Shapes: a map's features B (images) × U (places) × C (channels), words K × C, bags B × K.
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,7 +13,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import cosines, swapped
 from hypersphere.nn import alike_everywhere, each_view, follow, mlp, target_of
-from hypersphere.nn.blocks import blocks_of, places_of, width_of
+from hypersphere.nn.blocks import blocks_of, heard, places_of, width_of
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import unit
@@ -101,17 +99,8 @@ class OBoW(Method):
     @torch.no_grad()
     def _maps(self, view: Tensor) -> list[Tensor]:
         """The teacher's features at each scale: what its blocks put out, or, without any, its output."""
-        found: dict[str, Tensor] = {}
-
-        def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-            return lambda module, given, out: found.__setitem__(name, out[0] if isinstance(out, tuple) else out)
-
-        hooks = [self.target.get_submodule(name).register_forward_hook(keep(name)) for name in self.blocks]
-        try:
+        with heard({name: self.target.get_submodule(name) for name in self.blocks}) as found:
             output = self.target(view)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return [places_of(found[name].float()) for name in self.blocks] or [output[:, None].float()]
 
     # as torch.compiler.disable does, which would load the compiler here and now, for everybody

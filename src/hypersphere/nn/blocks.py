@@ -1,6 +1,7 @@
 """The larger parts of an encoder, and features in what it and they put out."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,6 +17,27 @@ def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
     ]:
         parts = {f"{main[0]}.{name}": child for name, child in parts[main[0]].named_children()}
     return {name: part for name, part in parts.items() if _size(part) and any(True for _ in part.children())}
+
+
+@contextlib.contextmanager
+def heard(blocks: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
+    """What each block puts out while the network runs inside; of several tensors the first."""
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Any], None]:
+        def hook(module: nn.Module, given: tuple[Tensor, ...], output: Any) -> None:
+            output = output[0] if isinstance(output, tuple) else output
+            if isinstance(output, Tensor):
+                found[name] = output
+
+        return hook
+
+    hooks = [block.register_forward_hook(keep(name)) for name, block in blocks.items()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _size(module: nn.Module) -> int:
