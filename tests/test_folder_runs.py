@@ -131,7 +131,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
     monkeypatch.setattr(
         loop,
         "_write",
-        lambda log, step, *a: (write(log, step, *a), step == 6 and signal.raise_signal(signal.SIGINT))[0],
+        lambda log, step, *a: (write(log, step, *a), step == 4 and signal.raise_signal(signal.SIGINT))[0],
     )
     with pytest.raises(KeyboardInterrupt):
         hs.pretrain("byol", data=str(folder), out=tmp_path / "part", **options)
