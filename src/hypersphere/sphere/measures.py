@@ -59,7 +59,7 @@ def checked_scale(name: str, value: float | Tensor) -> float | Tensor:
 
 
 def check_number(name: str, value: Any) -> None:
-    if not isinstance(value, Real | Tensor):
+    if not isinstance(value, (Real, Tensor)):  # a union stops the compiler of torch 2.6
         raise TypeError(f"{name} must be a number, not a {type(value).__name__}")
 
 
