@@ -1,4 +1,4 @@
-"""Files that several processes write at the same time."""
+"""Files that several processes write at the same time, and that others than Python read."""
 
 import json
 import multiprocessing
@@ -21,3 +21,13 @@ def test_each_writes_the_whole(tmp_path):
         json.loads(path.read_text())
     assert [process.exitcode for process in processes] == [0, 0]
     assert [file.name for file in tmp_path.iterdir()] == ["shared.json"]
+
+
+def test_what_is_no_number_is_null(tmp_path):
+    write_json(tmp_path / "a.json", {"a": [1.5, float("nan"), {"b": float("inf")}], "c": (True, None, "x")})
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    found = json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse)
+    assert found == {"a": [1.5, None, {"b": None}], "c": [True, None, "x"]}

@@ -15,7 +15,7 @@ from scipy import stats
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.commands.grids import SweepOptions, _fields, _points
+from hypersphere.commands.grids import SweepOptions, _fields, _points, _print_sweep
 from hypersphere.config import Config, recipe
 from hypersphere.errors import RunsFailed, UserError
 from hypersphere.grid import Point, missing, product, results_in, rows
@@ -272,3 +272,23 @@ def test_a_sweep_is_not_for_a_launcher(tmp_path, monkeypatch):
         hs.sweep("byol", "digits", over={"seed": [0]}, out=tmp_path, **SMALL)
     with pytest.raises(UserError, match=r"RANK and WORLD_SIZE are set, but not all .*MASTER_ADDR"):
         hs.pretrain("byol", "digits", **SMALL)
+
+
+def test_changed_arrays_are_another_run(tmp_path):
+    def name_with(images):
+        np.savez(tmp_path / "images.npz", images=images)
+        return Point({}, recipe("byol", str(tmp_path / "images.npz"))).name
+
+    zeros, ones = np.zeros((9, 8, 8), np.uint8), np.ones((9, 8, 8), np.uint8)
+    assert name_with(zeros) != name_with(ones)
+    assert name_with(ones) == name_with(ones)
+
+
+def test_the_table_of_a_sweep_is_whole_in_a_log(undisturbed, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    values = {"method": "byol", "lr": 0.00012345, "energy_layers": ("projector", "predictor"), "weight_decay": 1.25e-6}
+    values |= {"encoder": "torchvision/resnet18", "crop_min": 0.2, "tau_end": 0.99, "temperature": 0.12345}
+    _print_sweep([Point(values, recipe("byol", "digits"))], {})
+    shown = capsys.readouterr().out
+    for word in ("torchvision/resnet18", "1.25e-06", "0.00012345", "0 of 1"):
+        assert word in shown

@@ -18,6 +18,7 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.files import own
 from hypersphere.idle import unused_options
+from hypersphere.machine import provenance
 from hypersphere.presets import DATA, PRESETS
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.views import RECIPES, evaluation_view
@@ -35,6 +36,12 @@ def trained(tmp_path_factory):
 def folder(trained, tmp_path):
     """One's own copy of the run."""
     return shutil.copytree(trained.path, tmp_path / "run")
+
+
+def test_a_checkout_without_git_has_an_unknown_commit(monkeypatch):
+    monkeypatch.delenv("HYPERSPHERE_COMMIT", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert provenance(torch.device("cpu"))["commit"] == "unknown"
 
 
 def test_a_loaded_run_encodes_as_evaluation_does(trained):

@@ -139,12 +139,21 @@ def test_a_card_gets_no_code_from_the_folder_one_is_in(here, monkeypatch):
     assert main(["export", "run"]) == 0
     assert hs.load("run/export").features == 24  # imported already
     sys.modules.pop("own_nets")
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(here)])
+    assert str(here) in sys.path  # for code that was named by who ran it, of this folder
     with pytest.raises(UserError, match="there is no module own_nets on Python's path: import it first"):
         hs.load("run/export")
     assert "own_nets" not in sys.modules
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(here)])
     monkeypatch.syspath_prepend(str(here))
     assert hs.load("run/export").features == 24
+
+
+def test_a_card_calls_nothing_of_pythons_own(here):
+    hs.pretrain("byol", data="digits", epochs=1, hidden=16, out="run", progress=False)
+    card = hs.export("run") / "card.json"
+    card.write_text(json.dumps({**json.loads(card.read_text()), "encoder": "os:abort"}))
+    with pytest.raises(UserError, match="os:abort: Python's own modules have no networks"):
+        hs.load("run/export")
 
 
 def test_shared_weights_are_exported(here):

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import os
 import secrets
 import time
@@ -60,7 +61,17 @@ def put_in_place(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode(), shared=True)
+    """What is no number is null, as JSON has neither NaN nor infinity."""
+    text = json.dumps(_finite(record), indent=2, allow_nan=False)
+    write_atomically(path, f"{text}\n".encode(), shared=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def next_free_folder(path: Path) -> Path:

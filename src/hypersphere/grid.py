@@ -17,7 +17,7 @@ from hypersphere.paper.state import Estimate, estimate
 from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
 from hypersphere.recipes import recipe_for
 from hypersphere.results import Result, name_of, read_results
-from hypersphere.written import edition, is_reference, reference_to
+from hypersphere.written import edition, is_arrays, is_reference, reference_to
 
 OUT = Path("runs/sweep")
 _UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
@@ -36,10 +36,11 @@ class Point(NamedTuple):
     @property
     def cell(self) -> str:
         """What tells its results from others, beside the hash: the data, swept fields that are not hashed, and which
-        edition of the user's code made them."""
+        edition of the user's code and arrays made them."""
         apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
         config = self.config
-        own = filter(is_reference, (config.method, config.encoder, config.data, config.regularizer or ""))
+        own = [name for name in (config.method, config.encoder, config.regularizer or "") if is_reference(name)]
+        own += [config.data] if is_arrays(config.data) else []
         apart += [f"-{hash}" for hash in dict.fromkeys(map(edition, own))]
         return f"{self.config.title}-{self.config.data_name}" + "".join(apart).replace("/", "-")
 
@@ -169,7 +170,8 @@ def _numbers(result: Result) -> dict[str, float]:
     """Of the last epoch: accuracies and uniformity; without labels, what was measured during training."""
     if result.evaluation:
         found = {f"{probe}, %": values["top1"] for probe, values in result.evaluation.items() if "top1" in values}
-        return found | {"uniformity": result.evaluation["sphere"]["uniformity"]}
+        sphere = result.evaluation["sphere"]
+        return found | {name: sphere[name] for name in ("uniformity",) if name in sphere}
     last = result.history[-1] if result.history else {}
     watched = {"uniformity_of_features": "uniformity", "effective_rank": "effective rank"}
     return {shown: last[name] for name, shown in watched.items() if name in last}

@@ -120,6 +120,7 @@ def _commit() -> str:
     told, here = os.environ.get("HYPERSPHERE_COMMIT"), Path(__file__).resolve().parents[2]
     if told is None and (here / ".git").exists():
         command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        told = found.stdout.strip() if found.returncode == 0 else None
+        with contextlib.suppress(OSError):  # there is no git
+            found = subprocess.run(command, capture_output=True, text=True, check=False)
+            told = found.stdout.strip() if found.returncode == 0 else None
     return told or "unknown"

@@ -1,6 +1,7 @@
 """How far a task is and how long it still takes, for whoever runs something long."""
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -74,11 +75,11 @@ def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]
     from rich import progress as rich
 
     columns = (
-        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.description}", markup=False),  # a path may have brackets
         rich.BarColumn(bar_width=24),
         rich.TaskProgressColumn(),
         rich.TimeRemainingColumn(elapsed_when_finished=True),
-        rich.TextColumn("{task.fields[left]} {task.fields[note]}"),
+        rich.TextColumn("{task.fields[left]} {task.fields[note]}", markup=False),
     )
     with rich.Progress(*columns, console=console, speed_estimate_period=60) as bars:
         task = bars.add_task(title, total=total, completed=start, note="", left="left")
@@ -90,6 +91,14 @@ def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]
                     bars.update(task, note=note)
 
         yield Bar()
+
+
+def table_console() -> Any:
+    """For tables, on standard output: in a file or a pipe no number is cut off."""
+    from rich.console import Console
+
+    bound = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if bound else 160)
 
 
 @contextlib.contextmanager

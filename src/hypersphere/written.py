@@ -1,5 +1,6 @@
 """What users bring along: code, by where it can be imported from (`package.module:name`), and files of arrays."""
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -7,12 +8,12 @@ import inspect
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any, TypeVar
 
 from hypersphere.errors import UserError, similar
 
 K = TypeVar("K")
+_ADDED: list[str] = []  # to Python's path: the very entries, as a user may add the same folders
 _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
@@ -40,17 +41,33 @@ def reference_to(thing: Any) -> str | None:
 
 def check_installed(reference: Any) -> None:
     """A file that names code must not get it from the folder that one happens to be in."""
-    module = reference.partition(":")[0] if is_reference(reference) else "sys"
-    if module not in sys.modules and importlib.util.find_spec(module.partition(".")[0]) is None:
+    if not is_reference(reference):
+        return
+    module = reference.partition(":")[0]
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        raise UserError(f"{reference}: Python's own modules have no networks")
+    if module not in sys.modules and not _is_installed(top):
         advice = "import it first, or put its folder on PYTHONPATH, if you trust it"
         raise UserError(f"{reference}: there is no module {module} on Python's path: {advice}")
+
+
+def _is_installed(module: str) -> bool:
+    """Whether Python finds it without the folders that `referred_to` has added."""
+    path = sys.path[:]
+    try:
+        sys.path[:] = [folder for folder in path if not any(folder is ours for ours in _ADDED)]
+        return importlib.util.find_spec(module) is not None
+    finally:
+        sys.path[:] = path
 
 
 def referred_to(reference: str) -> Any:
     """Imported, from the current folder too."""
     module_name, _, path = reference.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
+        _ADDED.append(os.getcwd())
+        sys.path.append(_ADDED[-1])
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -80,8 +97,17 @@ def class_at(reference: str, base: type[K], duty: str, needs: set[str]) -> type[
     return kind
 
 
-def edition(reference: str) -> str:
-    """Of the file that it stands in: the first digits of its hash."""
-    referred_to(reference)
-    file = getattr(sys.modules[reference.partition(":")[0]], "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8] if file else "here"
+def edition(written: str) -> str:
+    """Of a file of arrays, or the file that code stands in: the first digits of its hash."""
+    file: str | None = written
+    if is_reference(written):
+        referred_to(written)
+        file = getattr(sys.modules[written.partition(":")[0]], "__file__", None)
+    return "here" if file is None else _digest(file, os.stat(file).st_mtime_ns)
+
+
+@functools.cache
+def _digest(file: str, changed: int) -> str:
+    """`changed`: when, so that it is read again then."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:8]

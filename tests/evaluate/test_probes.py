@@ -10,6 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler, normalize
 from torch import nn
 
+import hypersphere as hs
 from hypersphere.data import load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
@@ -161,6 +162,30 @@ def test_the_suite_and_the_monitor_agree():
     assert monitor(nn.Flatten())["knn"] == found["knn"]["top1"]
     with pytest.raises(UserError, match="'svm'"):
         evaluate_encoder(nn.Flatten(), *shown, ("svm",))
+
+
+class Dead(nn.Module):
+    """Zero wherever an image's first pixels are dark."""
+
+    def __init__(self, above):
+        super().__init__()
+        self.above = above
+
+    def forward(self, images):
+        features = images.flatten(1)
+        return features * (features[:, :8].mean(1, keepdim=True) > self.above)
+
+
+def test_rows_of_zeros_are_told_and_make_nothing_even():
+    train, test = load_data("digits")
+    shown = [InMemory(some, Views(RECIPES["digits"], 0)) for some in (train, test)]
+    features = shown[1].features(Dead(-0.5), torch.float32)[0]
+    there = features[features.any(1)]
+    assert 2 < len(there) < len(features)
+    found = evaluate_encoder(Dead(-0.5), *shown, ("knn",))["sphere"]
+    assert found["zero_rows"] == len(features) - len(there)
+    assert found["uniformity"] == pytest.approx(hs.uniformity(there).item())
+    assert evaluate_encoder(Dead(1e9), *shown, ("knn",))["sphere"] == {"images": 300, "zero_rows": 300}
 
 
 @pytest.mark.parametrize("known", [0, 1])

@@ -130,10 +130,10 @@ def _value(config: Config, name: str, said: str) -> Any:
 
 
 def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from hypersphere.grid import rows
+    from hypersphere.progress import table_console
 
     made = rows(points, found)
     names = list(dict.fromkeys(name for row in made for name in row.numbers))
@@ -144,7 +144,7 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
     for row in made:
         numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
         table.add_row(*map(worded, row.values.values()), row.runs, *numbers)
-    Console().print(table)
+    table_console().print(table)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,10 +53,12 @@ def evaluate(words: list[str]) -> None:
 
 
 def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table("probe", title=title)
+    from hypersphere.progress import table_console
+
+    table = Table("probe", title=escape(title))  # a path may have brackets
     table.add_column("top-1 %", justify="right")
     table.add_column("top-5 %", justify="right")
     for name, values in found.items():
@@ -64,15 +66,22 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
             interval = f" ± {values['interval']:.2f}" if "interval" in values else ""
             top5 = f"{values['top5']:.2f}" if "top5" in values else "–"
             table.add_row(_probe_title(name, values), f"{values['top1']:.2f}{interval}", top5)
-    Console().print(table)
+    table_console().print(table)
     for name, values in found.items():
-        if "uniformity" in values:
+        if "images" in values:
             whose = name.removesuffix("sphere") + "features"
-            shape = f"uniformity {values['uniformity']:.3f}, effective rank {values['effective_rank']:.1f}"
-            print(f"{whose} of {values['images']:,} held-out images: {shape}")
+            print(f"{whose} of {values['images']:,} held-out images: {_shape_told(values)}")
             if values["images"] < FEW:
                 points = 196 * math.sqrt(0.25 / values["images"])  # a proportion's 95 % interval is widest at a half
                 print(f"so few images: an accuracy is known to ± {points:.0f} points, at worst")
+
+
+def _shape_told(values: dict[str, float]) -> str:
+    zeros = f"{values['zero_rows']:,} are zero" if "zero_rows" in values else ""
+    if "uniformity" not in values:
+        return zeros
+    shape = f"uniformity {values['uniformity']:.3f}, effective rank {values['effective_rank']:.1f}"
+    return f"{zeros}, of the others {shape}" if zeros else shape
 
 
 def _probe_title(name: str, values: dict[str, float]) -> str:

@@ -68,8 +68,9 @@ def bench(words: list[str]) -> None:
 
 
 def _print_figures(part: str, rows: dict[str, dict[str, float]]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from hypersphere.progress import table_console
 
     names = list(dict.fromkeys(name for figures in rows.values() for name in figures))
     table = Table(part, *rows, title=None)
@@ -77,7 +78,7 @@ def _print_figures(part: str, rows: dict[str, dict[str, float]]) -> None:
         column.justify = "right"
     for name in names:
         table.add_row(name.replace("_", " "), *(_figure(figures.get(name)) for figures in rows.values()))
-    Console().print(table)
+    table_console().print(table)
 
 
 def _figure(value: float | None) -> str:

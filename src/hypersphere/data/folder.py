@@ -97,5 +97,6 @@ def deepest_folder(files: Listing) -> Path:
 
 
 def shown(path: Path | str) -> str:
-    """A path as it can be printed, whatever bytes it is made of."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    """A path as it can be printed, whatever bytes it is made of; what a terminal would act on is spelt out."""
+    text = os.fsencode(path).decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -58,8 +58,18 @@ def evaluate_encoder(
         if name in probes:
             some = few_labels(train, share)
             found[name] = {**learnt_by(fine_tune, some, name, epochs), "labels": len(some)}
-    shape = {"uniformity": float(uniformity(queries)), "effective_rank": float(effective_rank(queries))}
-    found["sphere"] = {**shape, "images": len(queries)}
+    found["sphere"] = _on_the_sphere(queries)
+    return found
+
+
+def _on_the_sphere(features: Tensor) -> dict[str, float]:
+    """Rows of zeros are not there: to count them as even as can be would praise an encoder that is dead."""
+    there = features[features.any(dim=1)]
+    found: dict[str, float] = {"images": len(features)}
+    if len(there) < len(features):
+        found["zero_rows"] = len(features) - len(there)
+    if len(there) > 1:
+        found |= {"uniformity": float(uniformity(there)), "effective_rank": float(effective_rank(there))}
     return found
 
 

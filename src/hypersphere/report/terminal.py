@@ -1,7 +1,5 @@
 """The paper's tables as a terminal shows them: published, ours, and what a missing cell would cost here."""
 
-import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
-from hypersphere.progress import duration
+from hypersphere.progress import duration, table_console
 from hypersphere.report.markdown import shown
 
 
@@ -32,10 +30,7 @@ def list_tables(
     device: str,
     tables: Iterable[Table] = (*TABLES.values(), FURTHER),
 ) -> None:
-    from rich.console import Console
-
-    bound = sys.stdout.isatty() or "COLUMNS" in os.environ
-    rate, console = _rate(device), Console(width=None if bound else 160)
+    rate, console = _rate(device), table_console()
     for table in filter(lambda table: protocol.fits(table.cells), tables):
         grid = _table(table, evidence, seeds, protocol, rate)
         grid.padding = (0, int(console.width >= 100), 0, 0)
