@@ -1,6 +1,7 @@
 """Each probe against an independent implementation, on the same vectors."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -199,3 +200,10 @@ def test_one_held_out_image_is_told_before_any_probe(known):
     with pytest.raises(UserError, match=f"two or more held-out images with labels .*, not {known}"):
         evaluate_encoder(encoder, InMemory(train, views), InMemory(few, views))
     assert seen == [known]
+
+
+def test_neighbours_of_few_queries_at_a_time_are_the_same(sets, monkeypatch):
+    features, labels, queries, truth = sets
+    wanted = knn(features, labels, queries, truth, 20, 0.07)
+    monkeypatch.setattr(import_module("hypersphere.evaluate.knn"), "AT_ONCE", 3 * len(features))
+    assert knn(features, labels, queries, truth, 20, 0.07) == wanted

@@ -9,6 +9,8 @@ from hypersphere.evaluate.features import Accuracy, accuracy
 from hypersphere.evaluate.stored import of_stored
 from hypersphere.sphere import unit
 
+AT_ONCE = 2**28  # cosines: 1 GiB
+
 
 @of_stored
 def knn(
@@ -22,7 +24,7 @@ def knn(
     bank, queries = unit(features), unit(queries)
     k, classes = min(k, len(bank)), int(labels.max()) + 1
     scores = []
-    for part in queries.split(1000):
+    for part in queries.split(max(1, min(1000, AT_ONCE // len(bank)))):
         nearest = (part @ bank.T).topk(k, dim=1)
         votes = torch.zeros(len(part), classes, device=part.device)
         votes.scatter_add_(1, labels[nearest.indices], ((nearest.values - nearest.values[:, :1]) / temperature).exp())
