@@ -93,8 +93,9 @@ def pretrain(
     """Learn an encoder: `pretrain("byol-mhe", data="digits", epochs=50)`.
 
     A method of one's own may be given as its class, data and `encoder` as functions that make them: they are kept by
-    where they can be imported from. `options` are the fields of `Config`. `resume` goes on with the run in that folder;
-    what is said besides must agree with what it was started with.
+    where they can be imported from. `options` are those that `hypersphere pretrain METHOD --help` explains, written as
+    `micro_batch=64`: the fields of `hypersphere.config.Config`. `resume` goes on with the run in that folder; what is
+    said besides must agree with what it was started with.
     """
     if data is not None:
         options["data"] = data
