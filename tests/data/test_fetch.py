@@ -1,13 +1,14 @@
 """Downloads from a host of our own, which can do without ranges, cut connections and answer nothing."""
 
-import fcntl
 import hashlib
 import io
 import os
 import resource
+import shutil
 import tarfile
 import threading
 import time
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from hypersphere.data import fetch
 from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive
 from hypersphere.errors import UserError
+from tests.processes import Process
 
 
 class Host(ThreadingHTTPServer):
@@ -27,6 +29,8 @@ class Host(ThreadingHTTPServer):
         self.cuts = []  # bytes sent before the connection ends, for each of the first answers
         self.codes = []  # of the first answers
         self.silence = []  # seconds before each of the first answers
+        self.gate = threading.Event()  # no answer before it is set
+        self.gate.set()
 
     def archive(self, **changes) -> Archive:
         facts = {"name": "tiny", "md5": hashlib.md5(self.blob).hexdigest(), "holds": "tiny/a.bin"}
@@ -39,6 +43,7 @@ class Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host, wanted = self.server, self.headers.get("Range")
         host.asked.append(wanted)
+        host.gate.wait(20)
         if host.silence:
             time.sleep(host.silence.pop(0))
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and host.ranges else 0
@@ -79,9 +84,14 @@ def host(monkeypatch):
     thread.join()
 
 
+def listed(root) -> list[str]:
+    """All but the lock, which stays."""
+    return sorted(set(os.listdir(root)) - {".tiny.tar.gz.lock"})
+
+
 def arrived(root) -> bool:
     return (
-        os.listdir(root) == ["tiny"]
+        listed(root) == ["tiny"]
         and (root / "tiny/a.bin").read_bytes() == CONTENT
         and (root / "tiny/b.bin").read_bytes() == b"b"
     )
@@ -115,7 +125,7 @@ def test_the_next_call_goes_on_with_what_the_last_one_left(host, tmp_path, monke
     with pytest.raises(NotDownloaded, match=f"connection ended after 3,000 of {len(host.blob):,} bytes") as told:
         fetch_archive(host.archive(), tmp_path)
     assert "\n" not in str(told.value)
-    assert os.listdir(tmp_path) == ["tiny.tar.gz.part"]
+    assert listed(tmp_path) == ["tiny.tar.gz.part"]
     assert slept == [0, 1, 2]
     host.asked.clear()
     fetch_archive(host.archive(), tmp_path)
@@ -137,7 +147,7 @@ def test_a_wrong_hash_is_refused_once(host, tmp_path):
         fetch_archive(host.archive(md5="0" * 32), tmp_path)
     assert "\n" not in str(told.value)
     assert host.asked == [None]
-    assert os.listdir(tmp_path) == []
+    assert listed(tmp_path) == []
 
 
 def test_a_busy_host_is_asked_again_and_one_that_refuses_is_not(host, tmp_path):
@@ -149,7 +159,7 @@ def test_a_busy_host_is_asked_again_and_one_that_refuses_is_not(host, tmp_path):
     with pytest.raises(NotDownloaded, match="404"):
         fetch_archive(host.archive(), tmp_path / "refused")
     assert len(host.asked) == 4
-    assert os.listdir(tmp_path / "refused") == []
+    assert listed(tmp_path / "refused") == []
 
 
 def test_a_silent_host_is_asked_again(host, tmp_path, monkeypatch):
@@ -169,7 +179,7 @@ def test_no_network_is_told_at_once(tmp_path, monkeypatch):
     assert slept == [0]
     assert str(tmp_path / "tiny" / "a.bin") in str(told.value)
     assert "\n" not in str(told.value)
-    assert os.listdir(tmp_path) == []
+    assert listed(tmp_path) == []
 
 
 @pytest.fixture
@@ -196,7 +206,7 @@ def test_without_room_to_unpack_the_archive_stays(host, tmp_path, files_of_at_mo
     files_of_at_most(5000)
     with pytest.raises(UserError, match=r"could not unpack .*: File too large"):
         fetch_archive(host.archive(), tmp_path)
-    assert os.listdir(tmp_path) == ["tiny.tar.gz.part"]
+    assert listed(tmp_path) == ["tiny.tar.gz.part"]
     files_of_at_most(resource.RLIM_INFINITY)
     fetch_archive(host.archive(), tmp_path)
     assert arrived(tmp_path)
@@ -209,8 +219,8 @@ def test_an_archive_writes_nowhere_else(host, tmp_path, name):
     root = tmp_path / "root"
     with pytest.raises(UserError, match="could not unpack"):
         fetch_archive(host.archive(), root)
-    assert os.listdir(tmp_path) == ["root"]
-    assert os.listdir(root) == ["tiny.tar.gz.part"]
+    assert listed(tmp_path) == ["root"]
+    assert listed(root) == ["tiny.tar.gz.part"]
 
 
 def test_an_archive_of_something_else_is_told(host, tmp_path):
@@ -233,17 +243,65 @@ def test_an_archive_that_lies_there_is_used_and_left(host, tmp_path):
     (tmp_path / "tiny.tar.gz").write_bytes(host.blob)
     fetch_archive(host.archive(), tmp_path)
     assert host.asked == []
-    assert sorted(os.listdir(tmp_path)) == ["tiny", "tiny.tar.gz"]
+    assert listed(tmp_path) == ["tiny", "tiny.tar.gz"]
+    shutil.rmtree(tmp_path / "tiny")
     (tmp_path / "tiny.tar.gz").write_bytes(host.blob[:-1])
     with pytest.raises(UserError, match=r"tiny\.tar\.gz is damaged: remove it"):
         fetch_archive(host.archive(), tmp_path)
 
 
-def test_two_processes_do_not_write_the_same_file(host, tmp_path):
-    with open(tmp_path / "tiny.tar.gz.part", "ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="being downloaded by another process"):
-            fetch_archive(host.archive(), tmp_path)
-    assert host.asked == []
+def wait_until(happened) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_process_waits_for_another_that_downloads(host, tmp_path, monkeypatch):
+    """The host sends nothing to the first before the second has said that it waits."""
+    told = []
+    monkeypatch.setattr(fetch, "tell", lambda message: (told.append(message), host.gate.set()))
+    host.gate.clear()
+    other = Process("data", prepare=partial(fetch_archive, host.archive(), tmp_path))
+    wait_until(lambda: host.asked)
+    fetch_archive(host.archive(), tmp_path)
+    assert told == [f"waiting for another process, which fetches tiny into {tmp_path}"]
+    assert arrived(tmp_path)
+    assert other.wait() == 0
+    assert host.asked == [None]
+
+
+def unpack_slowly(archive, root):
+    """Put nothing in place before there is a file "go"."""
+    at_once = fetch.put_in_place
+
+    def late(made, root):
+        (root / "unpacked").touch()
+        wait_until((root / "go").exists)
+        at_once(made, root)
+
+    fetch.put_in_place = late
+    fetch_archive(archive, root)
+
+
+def test_a_process_waits_for_another_that_unpacks(host, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(fetch, "tell", lambda message: (told.append(message), (tmp_path / "go").touch()))
+    (tmp_path / "tiny.tar.gz").write_bytes(host.blob)
+    other = Process("data", prepare=partial(unpack_slowly, host.archive(), tmp_path))
+    wait_until((tmp_path / "unpacked").exists)
+    fetch_archive(host.archive(), tmp_path)
+    assert [message.split(",")[0] for message in told] == ["waiting for another process"]
+    assert other.wait() == 0
+    assert (tmp_path / "tiny" / "a.bin").read_bytes() == CONTENT
+
+
+def test_who_was_killed_is_not_waited_for(host, tmp_path):
+    host.gate.clear()
+    other = Process("data", prepare=partial(fetch_archive, host.archive(), tmp_path))
+    wait_until(lambda: host.asked)
+    other.kill()
+    other.wait()
+    host.gate.set()
     fetch_archive(host.archive(), tmp_path)
     assert arrived(tmp_path)

