@@ -71,6 +71,52 @@ def test_no_labels_where_one_has_none(folder):
     assert list_shards(str(folder / "*.tar")).labels is None
 
 
+def packed(path, *members, mode="w"):
+    with tarfile.open(path, mode) as archive:
+        for name, content in members:
+            put(archive, name, content)
+    return str(path)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_image_of_each_sample(tmp_path, order):
+    """The one without a further dot, else the first by name, wherever it lies."""
+    members = [("a.depth.png", 1), ("a.jpg", 2), ("a.png", 3), ("b.depth.png", 4), ("b.png", 5), ("c.l.png", 6)]
+    members += [("c.r.png", 7), ("d/a.PNG", 8)]
+    found = list_shards(packed(tmp_path / "a.tar", *[(name, picture(n)) for name, n in members[::order]]))
+    assert first_pixels(found)[::order] == [2, 5, 6, 8]
+
+
+def test_of_a_member_that_comes_twice_the_last_counts(tmp_path):
+    """As it does for GNU tar, which unpacks them in this order."""
+    path = packed(tmp_path / "a.tar", ("a.png", picture(1)), ("a.cls", b"old"), ("b.png", picture(2)), ("b.cls", b"b"))
+    packed(path, ("a.png", picture(9)), ("a.cls", b"new"), mode="a")
+    found = list_shards(path)
+    assert first_pixels(found) == [9, 2]
+    assert [found.classes[n] for n in found.labels.tolist()] == ["new", "b"]
+
+
+def test_hard_links_are_what_they_link_to(tmp_path):
+    """Made by Python's tar of a folder, which writes the content once."""
+    (tmp_path / "a.png").write_bytes(picture(7))
+    (tmp_path / "a.cls").write_bytes(b"seven")
+    for kind in ("png", "cls"):
+        (tmp_path / f"b.{kind}").hardlink_to(tmp_path / f"a.{kind}")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in ("a.png", "a.cls", "b.png", "b.cls"):
+            archive.add(tmp_path / name, name)
+        assert [about.islnk() for about in archive.getmembers()] == [False, False, True, True]
+    found = list_shards(str(tmp_path / "a.tar"))
+    assert [name.rpartition("::")[2] for name in found.paths] == ["a.png", "b.png"]
+    assert first_pixels(found) == [7, 7]
+    assert (found.classes, found.labels.tolist()) == (("seven",), [0, 0])
+
+
+def test_a_label_beside_other_facts(tmp_path):
+    facts = ("a.png", picture(1)), ("a.cls", b"3"), ("a.json", b'{"width": 20}')
+    assert list_shards(packed(tmp_path / "a.tar", *facts)).classes == ("3",)
+
+
 def test_damaged_and_empty_files(folder):
     (folder / "junk.tar").write_bytes(b"junk" * 200)
     tarfile.open(folder / "empty.tar", "w").close()

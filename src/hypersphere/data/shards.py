@@ -104,26 +104,42 @@ def list_shards(pattern: str) -> Listing:
 
 
 def _members(tar: str) -> Iterator[tuple[Member, Any]]:
-    """Each image of one tar file, and its label where it has one."""
+    """Each sample's image in one tar file, and its label where it has one."""
     system, path = _system(tar)
-    images: dict[str, Member] = {}
-    labels: dict[str, Any] = {}
+    images: dict[str, dict[str, Member]] = {}  # by sample and suffix; what comes twice is as it came last, as in tar
+    labels: dict[str, dict[str, Any]] = {}
     try:
         with system.open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
-            for about in archive:
-                folder, _, base = about.name.rpartition("/")
+            for name, found in _files(archive):
+                folder, _, base = name.rpartition("/")
                 first, _, suffix = base.partition(".")  # a sample's members share what stands before the first dot
                 stem = f"{folder}/{first}"
-                if about.isfile() and is_image(base):
-                    images.setdefault(stem, Member(tar, about.offset_data, about.size, about.name))
-                elif about.isfile() and suffix in ("cls", "json"):
-                    labels[stem] = _label(archive.extractfile(about), suffix)
+                if is_image(base):
+                    images.setdefault(stem, {})[suffix] = Member(tar, found.offset_data, found.size, name)
+                elif suffix in ("cls", "json"):
+                    labels.setdefault(stem, {})[suffix] = _label(archive.extractfile(found), suffix)
     except UserError:
         raise
     except Exception as error:  # systems behind URLs have errors of their own
         raise UserError(f"{tar} cannot be read as a tar file ({error})") from None
-    for stem, member in images.items():
-        yield member, labels.get(stem)
+    for stem, kinds in images.items():
+        told = labels.get(stem, {})
+        yield kinds[min(kinds, key=_rank)], told.get("cls") or told.get("json")
+
+
+def _files(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    """Each file by name; in place of a hard link the member before it that has the content."""
+    known: dict[str, tarfile.TarInfo] = {}
+    for about in archive:
+        found = known.get(about.linkname) if about.islnk() else about
+        if found is not None and found.isfile():
+            known[about.name] = found
+            yield about.name, found
+
+
+def _rank(suffix: str) -> tuple[bool, str]:
+    """Which of a sample's images is taken: 000.jpg rather than 000.depth.png; otherwise the first by name."""
+    return "." in suffix, suffix
 
 
 def _label(file: IO[bytes] | None, suffix: str) -> Any:
