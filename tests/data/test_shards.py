@@ -58,6 +58,21 @@ def test_counting_and_matching_patterns(folder):
         find_shards(str(folder / "none-*.tar"))
 
 
+@pytest.mark.parametrize("name", ["set [v1]/x.tar", "what?.tar", "{1..2}.tar"])
+def test_a_path_that_exists_is_no_pattern(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    packed(tmp_path / name, ("a.png", picture(1)))
+    packed(tmp_path / "whatx.tar", ("b.png", picture(2)))
+    assert first_pixels(list_shards(str(tmp_path / name))) == [1]
+
+
+def test_numbers_below_a_folder_in_brackets(tmp_path):
+    (tmp_path / "set [v1]").mkdir()
+    for n in range(2):
+        packed(tmp_path / f"set [v1]/{n}.tar", ("a.png", picture(n)))
+    assert first_pixels(list_shards(str(tmp_path / "set [v1]/{0..1}.tar"))) == [0, 1]
+
+
 def test_members_are_read_alone_with_their_labels(folder):
     found = list_shards(str(folder / "part-{000..002}.tar"))
     assert first_pixels(found) == list(range(36))

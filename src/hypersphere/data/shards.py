@@ -66,10 +66,10 @@ def _of_process(url: str, process: int) -> tuple[Any, str]:
 
 
 def find_shards(pattern: str) -> list[str]:
-    """The tar files that a pattern means: {000..123} counts, * and ? match names."""
+    """The tar files that a pattern means: {000..123} counts, * and ? match names; what exists is meant as it is."""
     found = []
-    for each in _counted(pattern):
-        if any(sign in each for sign in "*?["):
+    for each in [pattern] if os.path.exists(pattern) else _counted(pattern):
+        if any(sign in each for sign in "*?[") and not os.path.exists(each):
             system, path = _system(each)
             found += sorted(system.unstrip_protocol(name) if "://" in each else name for name in system.glob(path))
         else:
