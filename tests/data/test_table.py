@@ -30,6 +30,26 @@ def test_labels(tmp_path, encoding):
     assert found["train"].groups is None
 
 
+def test_spaces_around_what_is_said_are_none_of_it(tmp_path):
+    rows = "a.jpg, cat, p1 \nb.jpg ,cat,p1\n c.jpg,\tdog,\nd.jpg,dog, \n"
+    found = listed(tmp_path, "path, label ,group\n" + rows, count=4)["train"]
+    assert (found.classes, found.labels.tolist()) == (("cat", "dog"), [0, 0, 1, 1])
+    assert found.groups.tolist() == [0, 0, 1, 2]
+
+
+def test_rows_that_say_the_same_twice_do_no_harm(tmp_path):
+    found = listed(tmp_path, f"path,label\na.jpg,x\n{tmp_path}/a.jpg, x\nb.jpg,y\n", count=2)
+    assert found["train"].labels.tolist() == [0, 1]
+
+
+def test_rows_without_an_image_are_told_once(tmp_path, capsys):
+    for _ in range(2):
+        found = listed(tmp_path, "path,label\na.jpg,x\nb.JPG,y\nc.JPG,y\n")
+        assert found["train"].labels.tolist() == [0, -1, -1, -1]
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.endswith(f"labels.csv: 2 rows name no image, such as {tmp_path}/b.JPG")
+
+
 def test_a_split(tmp_path):
     found = listed(tmp_path, "Path,label , Split\na.jpg,x,Train\nb.jpg,y,validation\nc.jpg,x,test\n")
     names = {part: [path.name for path in files.paths] for part, files in found.items()}
@@ -64,6 +84,8 @@ def test_groups(tmp_path):
     [
         ("path,label,split\na.jpg,x,holdout\n", "split must be train, val or test, not 'holdout'"),
         ("path,label,split\n" + "".join(f"{c}.jpg,x,test\n" for c in "abcd"), "leaves no image to learn from"),
+        ("path,label\na.jpg,x\nb.jpg,x\n./a.jpg,y\n", "label of .*a.jpg is 'x' and 'y': remove a row of it"),
+        ("path,label,split\na.jpg,x,test\na.jpg,x,\n", "split of .*a.jpg is 'test' and ''"),
         ("path,split\na.jpg,train\n", "must have the columns path and label"),
         (
             "path,label,split\na.jpg,x,\nb.JPG,x,test\n",

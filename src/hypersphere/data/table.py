@@ -3,13 +3,25 @@
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 from hypersphere.data.folder import Listing, shown
 from hypersphere.data.splits import PARTS
 from hypersphere.errors import UserError
+from hypersphere.progress import tell
+
+
+class Row(NamedTuple):
+    """What is said of an image; "" is nothing."""
+
+    path: str = ""
+    label: str = ""
+    split: str = ""
+    group: str = ""
 
 
 def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, str] = {}) -> dict[str, Listing]:
@@ -17,19 +29,18 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
 
     Columns: path (below the folder, or whole), label (none: −1) and, if wanted, `split` (train, val or test) and
     `group`, such as a patient: of one group all images are held out, or none."""
-    rows = {str(folder / row["path"]): row for row in _rows(table) if row["path"]}
-    said = [rows.get(str(path), {}) for path in files.paths]
-    classes = tuple(sorted({row["label"] for row in rows.values() if row["label"]}))
+    rows = _by_place(table, folder)
+    said = [rows.get(str(path), Row()) for path in files.paths]
+    classes = tuple(sorted({row.label for row in rows.values() if row.label}))
     number = {name: n for n, name in enumerate(classes)}
-    labels = torch.tensor([number.get(row.get("label") or "", -1) for row in said])
+    labels = torch.tensor([number.get(row.label, -1) for row in said])
     if not (labels >= 0).any():
         told = f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}"
         raise UserError(f"{told}: its paths must be whole, or relative to that folder")
-    if any(row.get("split") for row in rows.values()):
-        _check_names(table, rows, files)
+    _check_names(table, rows, files)
     files = replace(files, labels=labels, classes=classes, groups=_groups(said))
     usual = [parts.get(Path(path).relative_to(folder).parts[0], "train") if parts else "train" for path in files.paths]
-    names = [_part(row.get("split") or part, table) for row, part in zip(said, usual, strict=True)]
+    names = [_part(row.split or part, table) for row, part in zip(said, usual, strict=True)]
     _check_groups(table, said, names)
     where = {part: [n for n, other in enumerate(names) if other == part] for part in dict.fromkeys(names)}
     if "train" not in where:
@@ -37,49 +48,74 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
     return {part: files[torch.tensor(numbers)] for part, numbers in where.items()}
 
 
-def _rows(table: Path) -> list[dict[str, str]]:
-    """Excel begins such files with a byte-order mark."""
+def _by_place(table: Path, folder: Path) -> dict[str, Row]:
+    """By the whole paths of images. One may come twice if the same is said of it."""
+    found: dict[str, Row] = {}
+    for row in _rows(table):
+        if not row.path:
+            continue
+        place = str(folder / row.path)
+        other = found.setdefault(place, row)
+        for name, one, two in zip(Row._fields[1:], other[1:], row[1:], strict=True):
+            if one != two:
+                told = f"{name} of {shown(place)} is {one!r} and {two!r}"
+                raise UserError(f"`labels` {table}: {told}: remove a row of it")
+    return found
+
+
+def _rows(table: Path) -> list[Row]:
+    """Without spaces around what is said. Excel begins such files with a byte-order mark."""
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file)
-            rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
-            found = list(rows)
+            columns = rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+            found = [Row(*((row.get(name) or "").strip() for name in Row._fields)) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"`labels` {table} cannot be read ({reason})") from None
-    if not found or not {"path", "label"} <= found[0].keys():
+    if not found or not {"path", "label"} <= set(columns):
         raise UserError(f"`labels` {table} must have the columns path and label in its first line")
     return found
 
 
-def _check_names(table: Path, rows: Mapping[str, Mapping[str, str]], files: Listing) -> None:
-    """An image to be tested with, of which the table has another name, would be learnt from."""
+def _check_names(table: Path, rows: Mapping[str, Row], files: Listing) -> None:
+    """Rows that name no image are told. With a split, an image to be tested with, of which the table has another name,
+    would be learnt from."""
     there = set(map(str, files.paths))
     unknown, unnamed = [name for name in rows if name not in there], [name for name in there if name not in rows]
-    if unknown and unnamed:
-        told = f"{len(unknown)} rows name no image, such as {shown(unknown[0])}"
+    if not unknown:
+        return
+    told = f"{len(unknown)} rows name no image, such as {shown(unknown[0])}"
+    if unnamed and any(row.split for row in rows.values()):
         others = f"{len(unnamed)} images have no row, such as {shown(min(unnamed))}"
         raise UserError(f"`labels` {table} has a split, but {told}, and {others}: mend the names")
+    _tell_once(f"{table}: {told}")
 
 
-def _check_groups(table: Path, said: Sequence[Mapping[str, str]], parts: Sequence[str]) -> None:
+@lru_cache
+def _tell_once(message: str) -> None:
+    """A run looks into its table twice."""
+    tell(message)
+
+
+def _check_groups(table: Path, said: Sequence[Row], parts: Sequence[str]) -> None:
     seen: dict[str, str] = {}
-    for group, part in zip((row.get("group") for row in said), parts, strict=True):
-        if group and seen.setdefault(group, part) != part:
-            raise UserError(f"`labels` {table}: images of group {group!r} are in {seen[group]} and in {part}")
+    for row, part in zip(said, parts, strict=True):
+        if row.group and seen.setdefault(row.group, part) != part:
+            raise UserError(f"`labels` {table}: images of group {row.group!r} are in {seen[row.group]} and in {part}")
 
 
-def _groups(said: Sequence[Mapping[str, str]]) -> torch.Tensor | None:
+def _groups(said: Sequence[Row]) -> torch.Tensor | None:
     """Numbers of the groups; an image of none is one of its own."""
-    if not any(row.get("group") for row in said):
+    if not any(row.group for row in said):
         return None
-    names = [row.get("group") or n for n, row in enumerate(said)]
+    names = [row.group or n for n, row in enumerate(said)]
     number = {name: n for n, name in enumerate(dict.fromkeys(names))}
     return torch.tensor([number[name] for name in names])
 
 
 def _part(told: str, table: Path) -> str:
-    part = PARTS.get(told.strip().lower())
+    part = PARTS.get(told.lower())
     if part is None:
         raise UserError(f"`labels` {table}: split must be train, val or test, not {told!r}")
     return part
