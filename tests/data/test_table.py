@@ -113,6 +113,23 @@ def test_groups_are_held_out_as_a_whole(seed):
     assert torch.equal(some, held_out_of(labels, 600, groups)[1])
 
 
+@pytest.mark.parametrize("unlabelled", [0, 79, 979, 99_979])
+def test_what_is_held_out_has_a_label_where_a_class_has_one_image(unlabelled):
+    """Of 21 labelled images one in five, however many others there are and wherever they lie."""
+    labels = torch.cat([torch.arange(20) % 4, torch.full((unlabelled,), -1), torch.tensor([4])])
+    rest, some = held_out_of(labels, len(labels))
+    assert len(some) == 4
+    assert (labels[some] >= 0).all()
+    assert sorted([*rest.tolist(), *some.tolist()]) == list(range(len(labels)))
+
+
+@pytest.mark.parametrize("known", [[0], [0, 0], [0, 1, 2]])
+def test_too_few_labels_to_hold_some_out(known):
+    labels = torch.tensor([*known, *[-1] * 100])
+    with pytest.raises(UserError, match="images with labels must be four or more"):
+        held_out_of(labels, len(labels))
+
+
 @pytest.mark.parametrize("others", [1, 2, 5, 9])
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_large_group_is_learnt_from(others, place):

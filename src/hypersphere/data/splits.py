@@ -29,18 +29,21 @@ MOST_WATCHED = 5_000  # of images without labels
 
 def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """(the rest, a share), of sets that come without a split: as many of each class, or, where a class has but one
-    image, of all; or whole groups. Without labels nothing is held out: some are looked at all the same."""
+    image, of all that have a label; or whole groups. Without labels nothing is held out: some are looked at all the
+    same."""
     if labels is None or not (labels >= 0).any():
         return torch.arange(n), permutation(n, seed=0, stream=SPLIT)[:MOST_WATCHED].sort().values
     if groups is not None:
         return _whole_groups(labels, groups)
-    counts = labels[labels >= 0].bincount()
+    known = (labels >= 0).nonzero().squeeze(1)
+    counts = labels[known].bincount()
     least, classes = int(counts[counts > 0].min()), int((counts > 0).sum())
     if least > 1 and classes > 1:
         rest, some = balanced(labels, share_held_out(least, ENOUGH_HELD_OUT // 10))
     else:
-        rest, some = drawn(n, max(2, share_held_out(n, ENOUGH_HELD_OUT)))
-    if len(rest) < 2:
+        _, places = drawn(len(known), max(2, share_held_out(len(known), ENOUGH_HELD_OUT)))
+        rest, some = _without(known[places], n)
+    if len(known) - len(some) < 2:
         raise UserError("images with labels must be four or more, to hold two out")
     return rest, some
 
@@ -55,11 +58,11 @@ def _whole_groups(labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
     held_out, chosen = torch.zeros_like(wanted), []
     others = (counts > 0).sum(0) - 1  # groups that have a class beside the one looked at
     order = permutation(len(counts), seed=0, stream=SPLIT).tolist()
-    small = [group for group in order if (counts[group] <= wanted).all()]
-    large = sorted(set(order) - set(small), key=lambda group: (int(counts[group].sum()), group))
-    for group in (*small, *large):
+    small = [(group, wanted) for group in order if (counts[group] <= wanted).all()]
+    large = [(group, wanted.clamp(max=1)) for group in order if (counts[group] > wanted).any()]
+    large.sort(key=lambda each: (int(counts[each[0]].sum()), each[0]))
+    for group, enough in (*small, *large):
         has = counts[group] > 0
-        enough = wanted if (counts[group] <= wanted).all() else wanted.clamp(max=1)
         if (held_out < enough)[has].any() and (others > 0)[has].all():
             chosen.append(group)
             held_out += counts[group]
