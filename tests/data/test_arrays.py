@@ -188,6 +188,7 @@ def module(tmp_path, monkeypatch):
     lines = ["import numpy as np, torch", "images = torch.arange(40 * 64).view(40, 8, 8).to(torch.uint8)"]
     lines += ["def alone(): return images", "def pair(): return images.numpy(), [0, 1] * 20", "def nothing(): return 3"]
     lines += ["def parts(): return {'train_images': images, 'test_images': images[:9], 'test_labels': None}"]
+    lines += ["def gone(): return np.load('gone.npy')", "def wrong(): raise RuntimeError('one\\ntwo')"]
     (tmp_path / "own_images.py").write_text("\n".join(lines))
     yield "own_images"
     sys.modules.pop("own_images", None)
@@ -208,6 +209,10 @@ def test_functions_that_make_them(module, tmp_path):
         run.evaluate("knn")
     with pytest.raises(UserError, match="must give an array of images"):
         read_arrays(f"{module}:nothing")
+    with pytest.raises(UserError, match=r"own_images:gone failed \(FileNotFoundError: .*'gone.npy'\)$"):
+        read_arrays(f"{module}:gone")
+    with pytest.raises(UserError, match=r"own_images:wrong failed \(RuntimeError: one\)$"):
+        read_arrays(f"{module}:wrong")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,12 @@ def _made_by(name: str) -> Any:
         inspect.signature(make).bind()
     except TypeError as error:
         raise UserError(f"{name} must be a function without arguments ({error})") from None
-    return make()
+    try:
+        return make()
+    except UserError:
+        raise
+    except Exception as error:  # whatever that code raises
+        raise UserError(f"{name} failed ({type(error).__name__}: {first_line(error)})") from error
 
 
 def _of_file(path: Path) -> dict[str, Any]:
