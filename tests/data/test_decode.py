@@ -77,6 +77,15 @@ def test_a_camera_held_upright():
     np.testing.assert_array_equal(turned, np.rot90(COLOURS, -1))
 
 
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize("exif", [b"garbage!!", b"II*\0\x08\0\0\0\x05\0\x12\x01"])
+def test_broken_metadata_do_no_harm(kind, exif):
+    options = {"lossless": True} if kind == "WEBP" else {}
+    content = saved(Image.fromarray(COLOURS), kind, exif=b"Exif\0\0" + exif, **options)
+    wanted = np.asarray(Image.open(io.BytesIO(saved(Image.fromarray(COLOURS), kind, **options))))
+    np.testing.assert_array_equal(pixels(content), wanted)
+
+
 def test_a_large_photograph_is_decoded_smaller():
     large = Image.fromarray(COLOURS).resize((1600, 1200))
     content = saved(large, "JPEG", quality=95)

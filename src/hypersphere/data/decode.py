@@ -53,7 +53,8 @@ def as_rgb(image: Any, white: int | None = None) -> Any:
     """A PIL image of any mode as `read_image` returns it."""
     from PIL import Image, ImageOps
 
-    image = ImageOps.exif_transpose(image)
+    with contextlib.suppress(Exception):  # broken metadata: the pixels are there all the same
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits, or as many in 32
         most = white or WHITE
         wide = np.asarray(image).astype(np.int64).clip(0, most)
