@@ -120,6 +120,27 @@ def test_a_damaged_file_is_named(small):
         load(spec, root)
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("data_batch_1", {b"data": 1}, "not a readable data file (it has no 'data')"),
+        ("data_batch_1", {"data": 1}, "not a readable data file (it has no 'labels')"),
+        ("data_batch_1", {"data": 1, "labels": ["cat"]}, "damaged"),
+        ("data_batch_1", {"data": 1, "labels": [300]}, "damaged"),
+        ("data_batch_1", {"data": 1, "labels": None}, "damaged"),
+        ("test_batch", 7, "not a readable data file ('int' object is not subscriptable)"),
+        ("batches.meta", {"names": []}, "not a readable data file (it has no 'label_names')"),
+    ],
+)
+def test_a_pickle_of_something_else_is_told(small, file, content, told):
+    spec, root, _ = small
+    (root / spec.folder / file).write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError) as error:
+        load(spec, root)
+    folder = root / spec.folder
+    assert str(error.value) == f"{folder / file} is {told}: remove {folder} to have it fetched anew"
+
+
 class Harm:
     def __reduce__(self):
         return (os.system, ("echo harm",))

