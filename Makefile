@@ -1,7 +1,7 @@
 # make demo: the main job on embedded data.  make test: all checks.  Both set up .venv first.
 # make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
 .PHONY: demo test test-oldest clean
@@ -27,7 +27,7 @@ $(OLDEST)/installed: pyproject.toml
 	@touch $@
 
 .venv/bin/python:
-	@[ -n "$(PYTHON)" ] || { echo "hypersphere needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python"; exit 1; }
+	@[ -n "$(PYTHON)" ] || { echo "hypersphere needs Python 3.11.4 or newer: install it, or say make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml
