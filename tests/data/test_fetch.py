@@ -296,6 +296,16 @@ def test_a_process_waits_for_another_that_unpacks(host, tmp_path, monkeypatch):
     assert (tmp_path / "tiny" / "a.bin").read_bytes() == CONTENT
 
 
+def test_another_process_may_be_faster_where_files_cannot_be_locked(host, tmp_path, monkeypatch):
+    def late(made, root):
+        shutil.copytree(made, root / made.name)  # the other's, after this one has looked
+        made.rename(root / made.name)
+
+    monkeypatch.setattr(fetch, "put_in_place", late)
+    fetch_archive(host.archive(), tmp_path)
+    assert arrived(tmp_path)
+
+
 def test_who_was_killed_is_not_waited_for(host, tmp_path):
     host.gate.clear()
     other = Process("data", prepare=partial(fetch_archive, host.archive(), tmp_path))
