@@ -1,6 +1,7 @@
 """The pairwise kernels in Triton's interpreter, with small tiles, against the tiled reference; on a GPU as they are."""
 
 import math
+import mmap
 
 import pytest
 import torch
@@ -264,6 +265,49 @@ def test_slopes_that_vanish_are_no_near_pairs(small_tiles):
     wanted, wanted_gradient = by_reference(w, "riesz", 5.0, half_space=True)
     assert mean.item() == pytest.approx(wanted.item(), rel=1e-5)
     assert_alike(gradient, wanted_gradient)
+
+
+WIDE, MANY = 262_272, 4096  # the last of so many packed points of so many dimensions lie 2³¹ numbers from the first
+
+
+@pytest.fixture
+def last_points(tmp_path):
+    """The last 16 of MANY points, packed; zeros lie where an offset of 32 bits that has turned negative leads. Of these
+    8 GiB of a file nothing takes place, in memory or on disk, but what is read or written."""
+    with open(tmp_path / "points", "w+b") as file:
+        file.truncate(2 * (2**32 + 16 * 2 * WIDE))
+        memory = mmap.mmap(file.fileno(), 0)
+    return torch.frombuffer(memory, dtype=torch.float16, offset=2 * 2**32).view(16, 2 * WIDE)
+
+
+BEFORE = 2 * WIDE * (MANY - 16)  # numbers of the points before those
+
+
+@interpreted
+def test_many_points_of_very_many_dimensions_pull(small_tiles, last_points):
+    last_points[:, :16] = 256.0 * torch.arange(1, 17)
+    job = tiles.PullJob(0, 0, MANY, -BEFORE, WIDE, begin=MANY - 16, split=0, end=MANY, target=0)
+    slopes, pull = torch.ones(16 * MANY, dtype=torch.float16), torch.empty(16 * WIDE)
+    jobs = tiles.table([job], pull.device)
+    pairwise_kernels.pull_kernel[(1,)](jobs, last_points, slopes, pull, 1.0, ADD=False, **pairwise.PULL)
+    torch.testing.assert_close(pull.view(16, WIDE)[:, :16], 16 * torch.arange(1.0, 17).expand(16, 16))
+
+
+@interpreted
+def test_many_points_of_very_many_dimensions_have_near_pairs(small_tiles, last_points):
+    """The last one, y, is marked as near: x·y = 0.6, and ‖y − x‖² = 0.8."""
+    last_points[0, 0], last_points[15, :2] = 256, torch.tensor([0.6, 0.8]) * 256
+    where = {"flag": 0, "step": 1, "slopes": 0, "stride": MANY, "split": 0, "pull": 0, "value": 0}
+    job = tiles.NearJob(0, -BEFORE, WIDE, rows=1, row=0, tiles=MANY // 16, **where)
+    slopes, flags = torch.zeros(MANY, dtype=torch.float16), torch.zeros(MANY // 16, dtype=torch.int32)
+    slopes[-1], flags[-1] = -0.0, 1
+    pull, value = torch.zeros(WIDE), torch.empty(1)
+    pairwise_kernels.near_kernel[(1,)](
+        tiles.table([job], pull.device), last_points, slopes, flags, pull, value, None, None, 0.0,
+        **fused._law("riesz", 2.0, False).constants, PULL=True, ON_Y=False, ROWS=8, TILES=MANY // 16, CHUNK=2**15,
+    )  # fmt: skip
+    assert value.item() == pytest.approx(1 / 0.8, rel=1e-3)
+    torch.testing.assert_close(pull[:3] / pull[1], torch.tensor([-0.5, 1, 0]), rtol=2e-3, atol=0)
 
 
 def _tangent(gradient, at):

@@ -108,11 +108,17 @@ def pack(
 
 
 @triton.jit
+def _stride(width):
+    """From one packed row to the next: in 64 bits, as is then what it is multiplied by."""
+    return 2 * width.to(tl.int64)
+
+
+@triton.jit
 def _cosines(points, x, y, width, DEPTH: tl.constexpr):
     """BLOCK × BLOCK, by high·high + high·low + low·high."""
     r, k = tl.arange(0, BLOCK), tl.arange(0, DEPTH)
-    x_at = points + x + r[:, None] * (2 * width) + k[None, :]
-    y_at = points + y + r[None, :] * (2 * width) + k[:, None]
+    x_at = points + x + r[:, None] * _stride(width) + k[None, :]
+    y_at = points + y + r[None, :] * _stride(width) + k[:, None]
     products = tl.zeros((BLOCK, BLOCK), tl.float32)
     for start in range(0, width, DEPTH):
         at = _high(start)
@@ -198,9 +204,10 @@ def slopes_kernel(
 @triton.jit
 def _add_pulls(total, slopes, row_step, col_step, points, width, begin, end, DEPTH: tl.constexpr):
     r, c, k = tl.arange(0, BLOCK), tl.arange(0, BLOCK), tl.arange(0, DEPTH)
+    at = points + k[:, None] * _stride(width) + c[None, :]
     for start in range(begin, end, DEPTH):
         slope = tl.load(slopes + r[:, None] * row_step + (start + k)[None, :] * col_step)
-        total = tl.dot(slope, tl.load(points + (start + k)[:, None] * (2 * width) + c[None, :]), total)
+        total = tl.dot(slope, tl.load(at + start * _stride(width)), total)
     return total
 
 
@@ -219,7 +226,7 @@ def pull_kernel(jobs, points, slopes, pull, inverse_scale, ADD: tl.constexpr, DE
     total = _add_pulls(total, slopes + mirrored, 1, stride, points, width, begin, split, DEPTH)
     total = _add_pulls(total, slopes + straight, stride, 1, points, width, split, end, DEPTH)
     r = tl.arange(0, BLOCK)
-    at = pull + tl.multiple_of(tl.load(job + 8), BLOCK) + r[:, None] * width + r[None, :]
+    at = pull + tl.multiple_of(tl.load(job + 8), BLOCK) + r[:, None] * width.to(tl.int64) + r[None, :]
     total *= inverse_scale / UNIT
     if ADD:
         total += tl.load(at)
@@ -298,7 +305,7 @@ def near_kernel(
                         if ON_Y:
                             index, gain = partner, tl.load(gains + partner)
                         value += _near_pair(
-                            own, other + partner * (2 * width), width, pull, totals, gain, index, sharpness,
+                            own, other + partner * _stride(width), width, pull, totals, gain, index, sharpness,
                             KIND, S, FLOOR2, HALF_SPACE, PULL, CHUNK,
                         )  # fmt: skip
         tl.store(values + tl.load(job + 12) + r, value)
@@ -363,7 +370,7 @@ def log_sums_kernel(jobs, points, sums, scale, DEPTH: tl.constexpr):
     largest = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     for col in range(0, cols, BLOCK):
-        logits = scale * _cosines(points, x, y + col * (2 * width), width, DEPTH)
+        logits = scale * _cosines(points, x, y + col * _stride(width), width, DEPTH)
         logits = tl.where(_are_pairs(rows, cols - col, shift - col, BLOCK, BLOCK), logits, float("-inf"))
         new = tl.maximum(largest, tl.max(logits, 1))
         shield = tl.where(new == float("-inf"), 0, new)  # a row may have no pair yet
