@@ -210,17 +210,19 @@ def test_the_operator_in_autograd(small_tiles):
 
 
 @interpreted
-@pytest.mark.parametrize(("n", "m", "largest"), [(8, 8, 64), (3, 18, 64), (19, 4, 16)])
-def test_rows_match_the_reference(small_tiles, n, m, largest):
-    """Panels too; with themselves if there are as many."""
+@pytest.mark.parametrize(
+    ("n", "m", "largest", "without"),
+    [(8, 8, 64, True), (3, 18, 64, False), (19, 4, 16, False), (5, 9, 64, True), (19, 17, 16, True)],
+)
+def test_rows_match_the_reference(small_tiles, n, m, largest, without):
+    """Panels too; `without` each row's own, which is the same point if there are as many."""
     x, y = unit(torch.randn(n, 24)), unit(torch.randn(m, 24))
-    same = n == m
-    y = x if same else y
-    found = pairwise.row_logsumexp(x, y, 5.0, same, largest)
-    torch.testing.assert_close(found, row_logsumexp(x, y, 5.0, exclude_self=same), rtol=1e-5, atol=1e-6)
-    upstream = torch.randn(n) * torch.logspace(-3, 3, n)
-    gradients = pairwise.row_logsumexp_backward(x, y, found, upstream, 5.0, same, near2(torch.float32, False), largest)
-    wanted = torch.ops.hypersphere.row_logsumexp_backward(x, y, found, upstream, 5.0, same, 512)
+    y = x if n == m else y
+    found = pairwise.row_logsumexp(x, y, 5.0, without, largest)
+    torch.testing.assert_close(found, row_logsumexp(x, y, 5.0, exclude_self=without), rtol=1e-5, atol=1e-6)
+    upstream, near = torch.randn(n) * torch.logspace(-3, 3, n), near2(torch.float32, False)
+    gradients = pairwise.row_logsumexp_backward(x, y, found, upstream, 5.0, without, near, largest)
+    wanted = torch.ops.hypersphere.row_logsumexp_backward(x, y, found, upstream, 5.0, without, 512)
     for gradient, right, at in zip(gradients, wanted, (x, y), strict=True):
         assert_alike(_tangent(gradient, at), _tangent(right, at))
 

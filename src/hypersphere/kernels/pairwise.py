@@ -136,7 +136,7 @@ def row_logsumexp(
         for rows in _spans(len(x), largest):
             for cols in _spans(len(y), largest):
                 own, other = x[rows], y[cols]
-                skip_self = exclude_self and rows == cols
+                skip_self = exclude_self and rows.start == cols.start
                 shapes = Shape(*own.shape), Shape(*other.shape)
                 plan = tiles.log_sum_plan(*shapes, skip_self, x.device)
                 sums = torch.empty(plan.runs, len(own), device=x.device)
@@ -161,7 +161,7 @@ def row_logsumexp_backward(
             for cols in _spans(len(y), largest):
                 own, other, gain, sums = x[rows], y[cols], gains[rows], total[rows]
                 shapes = Shape(*own.shape), Shape(*other.shape)
-                plan = tiles.pair_plan(*shapes, False, exclude_self and rows == cols, True, x.device)
+                plan = tiles.pair_plan(*shapes, False, exclude_self and rows.start == cols.start, True, x.device)
                 points = _pack(plan.rows, [own, other, own], plan.panels, dtype, normalize=False, gains=gain)
                 values = torch.empty(plan.values, device=x.device)
                 slopes = torch.empty(plan.slopes, dtype=dtype, device=x.device)
