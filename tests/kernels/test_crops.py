@@ -20,7 +20,7 @@ def both(how, size=13, n=4, stream=VIEWS, dtype=torch.float32, mean=0.0, std=1.0
     recipe = Recipe(size, (mean,) * 3, (std,) * 3, (how,), how)
     bytes_of_more = torch.randint(0, 256, (n, 3 * size * size + 5), dtype=torch.uint8, device=DEVICE)
     part = bytes_of_more[:, 5:]  # as one view lies behind another
-    sample = torch.randint(100, (n,), device=DEVICE)
+    sample = torch.randint(100, (n, 2), device=DEVICE)[:, 0]  # a column, with other numbers between
     given = (part, how, size, recipe, sample, dtype)
     return [make(*given, seed=5, epoch=3, view=1, stream=stream) for make in (crops.fused, crops.reference)]
 

@@ -43,7 +43,7 @@ def finish_crops(
     """Fill `out`, B × 3 × S × S, channels last, from `cropped`, whose B rows begin with 3 · S · S bytes."""
     batch, _, size, _ = out.shape
     when = torch.full((), epoch, dtype=torch.int64, device=out.device)
-    drawn = (sample, when, (seed & 0xFFFFFFFF) | stream << 32, view, Numbers(*map(float, how)))
+    drawn = (sample.contiguous(), when, (seed & 0xFFFFFFFF) | stream << 32, view, Numbers(*map(float, how)))
     colours = (tuple(map(float, mean)), tuple(map(float, std)))
     tiles = (batch, triton.cdiv(size * size, TILE))
     means = torch.empty(batch, device=out.device)
