@@ -84,6 +84,26 @@ def test_the_first_update_is_seen_or_its_failure_told():
         step.seconds_to_first_update(config.replace(device="cuda:7"))
 
 
+def test_the_first_update_is_one_of_the_config(monkeypatch):
+    """As the command line reads the command."""
+    seen = []
+
+    def started(config):
+        seen.append(config)
+        raise UserError("enough")
+
+    def popen(command, **_):
+        main(command[3:])
+        raise UserError("enough")
+
+    monkeypatch.setattr("hypersphere.pretraining.start", started)
+    monkeypatch.setattr(step.subprocess, "Popen", popen)
+    config = recipe("byol", "digits", device="cpu", batch=32, encoder="hypersphere/alexnet", precision="bfloat16")
+    with pytest.raises(UserError, match="enough"):
+        step.seconds_to_first_update(config)
+    assert [found.replace(out=None, log_every=config.log_every) for found in seen] == [config]
+
+
 def test_a_peer_that_is_not_installed(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(__import__("sys").modules, "lightly", None)
     assert main(["bench", "--data", "digits", "--peer", "lightly", "--out", str(tmp_path)]) == 2

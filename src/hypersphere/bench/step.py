@@ -119,6 +119,7 @@ def seconds_to_first_update(config: Config, patience: float = 300.0) -> float:
         out, caches = Path(folder) / "run", Path(folder) / "caches"
         words = ["pretrain", config.title, "--data", config.data, "--log-every", "1", "--out", str(out)]
         words += ["--batch", str(config.batch), "--device", config.device]
+        words += ["--encoder", config.encoder, "--precision", config.precision]
         words += [] if config.root is None else ["--root", str(config.root)]
         kept = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
         began = time.monotonic()
