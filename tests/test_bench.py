@@ -19,6 +19,7 @@ from hypersphere.pretraining import start
 from hypersphere.recipes import recipe_for
 from hypersphere.sphere import hyperspherical_energy
 from hypersphere.train import Trainer
+from tests.processes import without_privileges
 
 CPU = torch.device("cpu")
 
@@ -75,6 +76,39 @@ def test_the_command_measures_prints_and_keeps(tmp_path, capsys, monkeypatch):
     assert figures["images_per_second"] == pytest.approx(16e3 / figures["step_ms"])
     stages = ("views_ms", "forward_ms", "backward_ms", "update_ms", "regularizer_ms")
     assert 0.4 < sum(figures[stage] for stage in stages) / figures["step_ms"] < 2.5
+
+
+@pytest.mark.parametrize(
+    ("out", "held", "told"),
+    [
+        ("file", "", "File exists"),
+        ("file/below", "", "Not a directory"),
+        ("out", '{"views": {', "some-cpu.json is damaged"),
+        ("out", "[1, 2]", "some-cpu.json holds no figures"),
+        ("out", None, "Is a directory"),
+    ],
+)
+def test_where_figures_cannot_be_kept_nothing_is_measured(tmp_path, capsys, monkeypatch, out, held, told):
+    monkeypatch.setattr("hypersphere.bench.parts._processor", lambda: "Some CPU")
+    monkeypatch.setattr(energy, "on_cpu", lambda: pytest.fail("measured"))
+    file = tmp_path / ("file" if out.startswith("file") else "out/some-cpu.json")
+    file.parent.mkdir(exist_ok=True)
+    file.mkdir() if held is None else file.write_text(held)
+    words = ["bench", "--parts", "energy", "--data", "digits", "--device", "cpu", "--out", str(tmp_path / out)]
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert shown.count("\n") == 1
+    assert file.is_dir() if held is None else file.read_text() == held
+
+
+def test_where_nothing_may_be_written_nothing_is_measured(tmp_path):
+    tmp_path.chmod(0o500)
+    words = ["bench", "--parts", "energy", "--data", "digits", "--device", "cpu", "--out", tmp_path]
+    (done,) = without_privileges(words)
+    assert done.returncode == 2
+    assert "Permission denied" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_first_update_is_seen_or_its_failure_told():

@@ -173,22 +173,37 @@ def bench(
     how = execution_of(configs[0])
     if in_files(configs[0]) and (others := [part for part in parts if part != "files"]):
         raise UserError(f"`parts` {', '.join(others)} need images in memory, not the files of {configs[0].data}")
-    with how.applied():
-        measured = Bench(configs, how, peer)
-        found: dict[str, dict[str, Figures]] = {part: getattr(measured, part)() for part in parts}
     machine = {**provenance(how.device), "cpu": _processor()}
     name = machine["cpu" if how.device.type == "cpu" else "device"]
     file = out / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    _kept(file)  # a file that cannot be added to is told before anything is measured
+    with how.applied():
+        measured = Bench(configs, how, peer)
+        found: dict[str, dict[str, Figures]] = {part: getattr(measured, part)() for part in parts}
     _keep(file, found, {**machine, "cores": os.cpu_count()}, configs[0], how)
     return found, file
 
 
 def _keep(file: Path, found: dict[str, Any], machine: dict[str, Any], config: Config, how: Execution) -> None:
-    before = json.loads(file.read_text()) if file.is_file() else {}
     when, precision = time.strftime("%Y-%m-%d"), str(how.precision).removeprefix("torch.")
     about = {"when": when, "machine": machine, "data": config.data, "batch": config.batch, "precision": precision}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {**before, **{part: {**about, "found": rows} for part, rows in found.items()}})
+    write_json(file, {**_kept(file), **{part: {**about, "found": rows} for part, rows in found.items()}})
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """Figures of before, in a folder that is made, and tried, here."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+        before = json.loads(file.read_bytes()) if file.exists() else {}
+    except OSError as error:
+        raise UserError(f"`out`: could not write {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({error}): mend or remove it") from None
+    if not isinstance(before, dict):
+        raise UserError(f"{file} holds no figures of parts: move it away, or choose another folder as `out`")
+    return before
 
 
 def _title(config: Config) -> str:
