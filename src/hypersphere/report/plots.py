@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hypersphere.diagnostics import plane_density, von_mises_density
 from hypersphere.errors import UserError
@@ -65,33 +66,40 @@ def _circle(pyplot: Any, runs: Runs) -> Any:
     """
     size: Any = {"figsize": (2 * len(runs), 3.4), "height_ratios": (2.2, 1), "squeeze": False}
     picture, axes = pyplot.subplots(2, len(runs), sharey="row", **size)
-    grid, at = torch.linspace(-1.5, 1.5, 121), torch.linspace(-math.pi, math.pi, 361)
     for (title, found), above, below in zip(runs.items(), *axes, strict=True):
         above.set_title(title.replace(", not", ",\nnot"))
         shown = [run for run in found if run.angles is not None]
-        if not shown:
+        if shown:
+            counts = torch.tensor(shown[0].angles)
+            _plane(above, counts, shown)
+            _angles(below, counts)
+        else:
             above.text(0.5, 0.5, "diverged" if found else "not run yet", ha="center", transform=above.transAxes)
             above.set_axis_off()
             below.set_axis_off()
-            continue
-        counts = torch.tensor(shown[0].angles)
-        uniformity = sum(run.evaluation["sphere"]["uniformity"] for run in shown) / len(shown)
-        above.text(0, 0, f"G2 {uniformity:z.2f}\n(n = {len(shown)})".replace("-", "−"), ha="center", va="center")
-        above.imshow(
-            plane_density(counts, grid).numpy(), origin="lower", extent=(-1.5, 1.5, -1.5, 1.5), cmap="Blues", vmin=0
-        )
-        above.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-        above.grid(False)
-        density = von_mises_density(counts, at)
-        below.fill_between(at, density, color=COLOURS[0], alpha=0.35)
-        below.plot(at, density, color=COLOURS[0], lw=1)
-        below.axhline(1 / (2 * math.pi), color="0.3", lw=0.8, ls="--")  # uniform
-        below.set(xlim=(-math.pi, math.pi), xlabel="angle, radians")
-        below.set_xticks((-math.pi, 0, math.pi), ("−π", "0", "π"))
-        if (peak := density.max()) > TOP:
-            below.text(at[density.argmax()] + 0.5, 0.95 * TOP, f"↑ {peak:.1f}", va="top")
     axes[1][0].set(ylabel="density", ylim=(0, TOP))
     return picture
+
+
+def _plane(axis: Any, counts: Tensor, shown: Sequence[Result]) -> None:
+    uniformity = sum(run.evaluation["sphere"]["uniformity"] for run in shown) / len(shown)
+    axis.text(0, 0, f"G2 {uniformity:z.2f}\n(n = {len(shown)})".replace("-", "−"), ha="center", va="center")
+    density, edges = plane_density(counts, torch.linspace(-1.5, 1.5, 121)), (-1.5, 1.5, -1.5, 1.5)
+    axis.imshow(density.numpy(), origin="lower", extent=edges, cmap="Blues", vmin=0)
+    axis.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+    axis.grid(False)
+
+
+def _angles(axis: Any, counts: Tensor) -> None:
+    at = torch.linspace(-math.pi, math.pi, 361)
+    density = von_mises_density(counts, at)
+    axis.fill_between(at, density, color=COLOURS[0], alpha=0.35)
+    axis.plot(at, density, color=COLOURS[0], lw=1)
+    axis.axhline(1 / (2 * math.pi), color="0.3", lw=0.8, ls="--")  # uniform
+    axis.set(xlim=(-math.pi, math.pi), xlabel="angle, radians")
+    axis.set_xticks((-math.pi, 0, math.pi), ("−π", "0", "π"))
+    if (peak := density.max()) > TOP:
+        axis.text(at[density.argmax()] + 0.5, 0.95 * TOP, f"↑ {peak:.1f}", va="top")
 
 
 def _mean(found: Sequence[Result], value: Callable[[dict[str, float]], float]) -> tuple[list[float], list[float]]:
