@@ -10,6 +10,7 @@ from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL
 from hypersphere.regularize import EnergyRegularizer
+from hypersphere.report import plots
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
 from tests.paper.made import result
@@ -105,6 +106,20 @@ def test_a_panel_on_the_circle_is_of_one_seed_and_says_the_mean_of_all(tmp_path)
     assert pictures[0].replace("G2 −0.50", "G2 −0.60").replace("(n = 1)", "(n = 2)") == pictures[1]
     lost = result(other, 0, 0.0, epochs=100, diverged=3)
     assert ">diverged<" in draw_figures(Evidence([*runs, lost]), tmp_path)["fig:uni"].read_text()
+
+
+def test_a_smaller_batch_is_compared_seed_by_seed():
+    """Of seed 0 alone 512 images have run, with no change at all; of 256 there are two seeds, and one that diverged; of
+    128 only a seed that 1024 do not have."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    cells = dict(FIGURES["fig:batch"].panels)
+    tops = {1024: {0: 90.0, 1: 92.0, 2: 94.0}, 512: {0: 90.0}, 256: {1: 91.0, 2: 91.0}, 128: {3: 50.0}}
+    runs = {f"BYOL {n}": [result(cells[f"BYOL {n}"], *run) for run in by_seed.items()] for n, by_seed in tops.items()}
+    runs["BYOL 256"].append(result(cells["BYOL 256"], 0, 0.0, diverged="the loss is nan", evaluation={}))
+    picture = plots._batch(pyplot, runs)
+    (line,) = picture.axes[0].lines
+    pyplot.close(picture)
+    assert dict(zip(*line.get_data(orig=True), strict=True)) == {"1024": 0.0, "512": 0.0, "256": -2.0}
 
 
 def test_two_neurons_of_the_output_are_regularized_unless_the_figure_says_so():

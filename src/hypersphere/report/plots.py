@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -153,18 +154,19 @@ def _legend(picture: Any, axis: Any) -> None:
 
 
 def _batch(pyplot: Any, runs: Runs) -> Any:
-    """Differences to the whole batch of the same method."""
+    """Differences to the whole batch of the same method, seed by seed: their mean."""
     picture, axis = pyplot.subplots(figsize=(4.2, 2.8))
-    accuracies: dict[str, dict[int, float | None]] = {}
+    accuracies: dict[str, dict[int, dict[int, float]]] = {}  # by method, batch and seed
     for title, found in runs.items():
         method, batch = title.rsplit(" ", 1)
-        tops = [run.evaluation["linear"]["top1"] for run in found if run.diverged is None]
-        accuracies.setdefault(method, {})[int(batch)] = sum(tops) / len(tops) if tops else None
+        tops = {run.config.seed: run.evaluation["linear"]["top1"] for run in found if run.diverged is None}
+        accuracies.setdefault(method, {})[int(batch)] = tops
     for (method, by_batch), colour, dash in zip(accuracies.items(), COLOURS, DASHES, strict=False):
         whole = by_batch[max(by_batch)]
-        known = {size: top for size, top in sorted(by_batch.items(), reverse=True) if top is not None}
-        changes = {size: top - whole for size, top in known.items() if whole is not None}
-        axis.plot([*map(str, changes)], [*changes.values()], label=method, color=colour, ls=dash, marker="o")
+        sizes = sorted(by_batch.items(), reverse=True)
+        changes = {size: [tops[seed] - whole[seed] for seed in tops.keys() & whole.keys()] for size, tops in sizes}
+        means = {str(size): fmean(gaps) for size, gaps in changes.items() if gaps}
+        axis.plot([*means], [*means.values()], label=method, color=colour, ls=dash, marker="o")
     axis.set(xlabel="images at once", ylabel="change of linear accuracy, points")
     axis.legend(frameon=False)
     return picture
