@@ -63,6 +63,18 @@ def test_a_run_that_diverged_is_told_and_not_drawn(every, tmp_path):
         assert "(n = 0, 1 diverged)" in none[name].read_text()
 
 
+def test_seeds_watched_at_other_epochs_share_those_that_all_have(every, tmp_path):
+    """One every 10 epochs, one every 15, one never."""
+    cell = FIGURES["fig:knn"].panels[0][1]
+    curves = [{10: 1.0, 20: 2.0, 30: 3.0}, {15: 50.0, 30: 5.0}, {}]
+    histories = [[{"epoch": epoch, "knn": knn} for epoch, knn in curve.items()] for curve in curves]
+    runs = [result(cell, seed, 90.0, history=history) for seed, history in enumerate(histories)]
+    assert plots._mean(runs[:2], lambda line: line["knn"]) == ([30], [4.0])
+    others = [run for run in every if run.cell != cell.name]
+    figure = {"fig:knn": FIGURES["fig:knn"]}
+    assert ">BYOL (n = 2)<" in draw_figures(Evidence([*others, *runs]), tmp_path, figure)["fig:knn"].read_text()
+
+
 def test_a_figure_is_of_the_protocol_by_which_all_of_it_has_run(tmp_path):
     cells, tuned = FIGURES["fig:knn"].cells, Protocol(tuned=True)
     runs = [

@@ -104,16 +104,18 @@ def _angles(axis: Any, counts: Tensor) -> None:
 
 
 def _mean(found: Sequence[Result], value: Callable[[dict[str, float]], float]) -> tuple[list[float], list[float]]:
-    """Epochs, and the mean over seeds of what the history says of each."""
-    epochs = [line["epoch"] for line in found[0].history]
-    columns = zip(*([value(line) for line in run.history] for run in found), strict=True)
-    return epochs, [sum(column) / len(found) for column in columns]
+    """Epochs, and the mean over seeds of what the histories say of each; those that all have, for how often a run is
+    watched is not in its hash."""
+    curves = [{line["epoch"]: value(line) for line in run.history} for run in found]
+    epochs = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
+    return epochs, [sum(curve[epoch] for curve in curves) / len(curves) for epoch in epochs]
 
 
 def _lines(axis: Any, runs: Runs, value: Callable[[dict[str, float]], float]) -> None:
     for (title, found), colour, dash in zip(runs.items(), COLOURS, DASHES, strict=False):
-        kept = [run for run in found if run.diverged is None]
-        count = f"n = {len(kept)}" + (f", {len(found) - len(kept)} diverged" if len(kept) < len(found) else "")
+        kept = [run for run in found if run.diverged is None and run.history]
+        lost = sum(run.diverged is not None for run in found)
+        count = f"n = {len(kept)}" + (f", {lost} diverged" if lost else "")
         axis.plot(*(_mean(kept, value) if kept else ([], [])), label=f"{title} ({count})", color=colour, ls=dash)
     axis.set_xlabel("epoch")
 
