@@ -1,10 +1,12 @@
 """Figures: of which runs they are, and what they show."""
 
 import dataclasses
+import resource
 
 import pytest
 
 from hypersphere.build import build_method
+from hypersphere.errors import UserError
 from hypersphere.paper.cells import Protocol
 from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
@@ -61,6 +63,19 @@ def test_a_run_that_diverged_is_told_and_not_drawn(every, tmp_path):
     assert none.keys() == FIGURES.keys()
     for name in ("fig:g2", "fig:knn", "fig:layer_uniformity_mhe"):
         assert "(n = 0, 1 diverged)" in none[name].read_text()
+
+
+def test_a_picture_is_written_whole_or_not_at_all(every, tmp_path):
+    (drawn,) = draw_figures(Evidence(every), tmp_path, {"fig:knn": FIGURES["fig:knn"]}).values()
+    drawn.write_text("as it was")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"could not write .*; the one before is untouched"):
+            draw_figures(Evidence(every), tmp_path, {"fig:knn": FIGURES["fig:knn"]})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [(file, file.read_text()) for file in tmp_path.iterdir()] == [(drawn, "as it was")]
 
 
 def test_seeds_watched_at_other_epochs_share_those_that_all_have(every, tmp_path):

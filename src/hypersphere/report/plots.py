@@ -1,5 +1,6 @@
 """Figures drawn from results. Lines differ in dashes as well as in colour: they are told apart in grey, too."""
 
+import io
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from hypersphere.diagnostics import plane_density, von_mises_density
 from hypersphere.errors import UserError
+from hypersphere.files import write_atomically
 from hypersphere.paper.cells import AS_WRITTEN
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
@@ -56,8 +58,10 @@ def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
         picture = _KINDS[figure.kind](pyplot, runs)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{figure.name.replace(':', '-')}.svg"
-        picture.savefig(path, metadata={"Date": None})
+        drawn = io.BytesIO()
+        picture.savefig(drawn, format="svg", metadata={"Date": None})
         pyplot.close(picture)
+    write_atomically(path, drawn.getbuffer(), shared=True)
     return path
 
 
