@@ -360,3 +360,11 @@ def test_batches_of_any_size_are_compiled_once(loss):
 def test_eight_bits_are_widened_as_sixteen_are():
     x = torch.randn(20, 5).to(torch.float8_e4m3fn)
     torch.testing.assert_close(hs.hyperspherical_energy(x), hs.hyperspherical_energy(x.float()))
+
+
+def test_a_learnt_scale_leaves_out_a_rows_own_point_as_a_number_does():
+    """Among more points or fewer."""
+    x, y = unit(torch.randn(4, 6)), unit(torch.randn(7, 6))
+    for a, b in ((x, y), (y, x)):
+        wanted = row_logsumexp(a, b, 3.0, exclude_self=True)
+        torch.testing.assert_close(row_logsumexp(a, b, torch.tensor(3.0), exclude_self=True), wanted)

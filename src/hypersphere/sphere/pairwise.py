@@ -54,7 +54,8 @@ def _row_logsumexp_of_a_learnt_scale(x: Tensor, y: Tensor, scale: Tensor, exclud
     with without_autocast(x):
         logits = scale * (x @ y.T)
     if exclude_self:
-        logits = logits.masked_fill(torch.eye(x.shape[0], dtype=torch.bool, device=x.device), -torch.inf)
+        same = torch.eye(x.shape[0], y.shape[0], dtype=torch.bool, device=x.device)
+        logits = logits.masked_fill(same, -torch.inf)
     return logits.logsumexp(dim=1)
 
 
