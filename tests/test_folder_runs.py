@@ -24,7 +24,7 @@ from hypersphere.idle import unused_options
 from hypersphere.presets import folder_options
 from hypersphere.report.page import page
 from hypersphere.report.portrait import portray
-from hypersphere.train import loop
+from hypersphere.train import record
 from tests.folders import SMALL, draw, weights
 from tests.processes import without_privileges
 
@@ -127,15 +127,15 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
     for epoch in range(2):
         samples = torch.cat([sample for e, sample in seen if e == epoch])
         assert len(samples) == len(samples.unique()) == 24  # three batches of 30 files
-    write = loop._write
+    write = record._write
     monkeypatch.setattr(
-        loop,
+        record,
         "_write",
         lambda log, step, *a: (write(log, step, *a), step == 4 and signal.raise_signal(signal.SIGINT))[0],
     )
     with pytest.raises(KeyboardInterrupt):
         hs.pretrain("byol", data=str(folder), out=tmp_path / "part", **options)
-    monkeypatch.setattr(loop, "_write", write)
+    monkeypatch.setattr(record, "_write", write)
     draw(folder / "blue/new.png", 99, (0, 0, 0))
     went_on = hs.pretrain(resume=tmp_path / "part", progress=False)
     assert torch.equal(weights(went_on), weights(whole))

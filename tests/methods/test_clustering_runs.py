@@ -12,7 +12,7 @@ from hypersphere.data import load_data
 from hypersphere.machine import execution_of
 from hypersphere.methods import Batch
 from hypersphere.pretraining import pretrain
-from hypersphere.train import loop
+from hypersphere.train import record
 from hypersphere.views import Views
 from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
@@ -97,15 +97,15 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(name, tmp_p
         "progress": False,
     }
     whole = pretrain(name, "digits", out=tmp_path / "whole", **options)
-    write = loop._write
+    write = record._write
     monkeypatch.setattr(
-        loop,
+        record,
         "_write",
         lambda log, step, *a: (write(log, step, *a), step == 3 and signal.raise_signal(signal.SIGINT))[0],
     )
     with pytest.raises(KeyboardInterrupt):
         pretrain(name, "digits", out=tmp_path / "part", **options)
-    monkeypatch.setattr(loop, "_write", write)
+    monkeypatch.setattr(record, "_write", write)
     part = pretrain(resume=tmp_path / "part", progress=False)
     for key, value in whole.method.state_dict().items():
         assert torch.equal(part.method.state_dict()[key], value), key

@@ -44,13 +44,13 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
     run(jobs[:1])
     assert len(left()) == 3
 
-    from hypersphere.train import loop
+    from hypersphere.train import record
 
-    write = loop._write
-    monkeypatch.setattr(loop, "_write", lambda *a: (write(*a), signal.raise_signal(signal.SIGINT))[0])
+    write = record._write
+    monkeypatch.setattr(record, "_write", lambda *a: (write(*a), signal.raise_signal(signal.SIGINT))[0])
     with pytest.raises(KeyboardInterrupt):
         run(left())
-    monkeypatch.setattr(loop, "_write", write)
+    monkeypatch.setattr(record, "_write", write)
     assert len(left()) == 3
     unbroken = run_job(left()[0], tmp_path / "elsewhere", progress=False)
     run(left())

@@ -24,8 +24,8 @@ from hypersphere.train import (
     Plan,
     Trainer,
     load_checkpoint,
-    loop,
     read_metrics,
+    record,
     restore,
     save_checkpoint,
     train,
@@ -129,10 +129,10 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
 
 def test_checkpoints_go_by_the_clock_or_by_updates(monkeypatch):
     clock = iter([0, 50, 119, 121, 200, 242, 300])
-    monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
-    due = loop._saving(None)
+    monkeypatch.setattr(record.time, "monotonic", lambda: next(clock))
+    due = record._saving(None)
     assert [due(step) for step in range(1, 6)] == [False, False, True, False, True]
-    due = loop._saving(3)
+    due = record._saving(3)
     assert [due(step) for step in range(1, 7)] == [False, False, True, False, False, True]
 
 
@@ -360,14 +360,14 @@ def test_an_optimizer_is_restored_for_the_device_it_is_on():
 
 
 def test_a_stop_during_the_last_update_is_heard_and_the_run_is_whole(tmp_path, monkeypatch):
-    write = loop._write
+    write = record._write
 
     def stopping(log, step, plan, *rest):
         if step == plan.steps:
             signal.raise_signal(signal.SIGTERM)
         return write(log, step, plan, *rest)
 
-    monkeypatch.setattr(loop, "_write", stopping)
+    monkeypatch.setattr(record, "_write", stopping)
     with pytest.raises(KeyboardInterrupt, match="stopped after update 2 of 2"):
         pretrain("byol", "digits", epochs=1, batch=512, knn_every=0, out=tmp_path / "run", **SMALL)
     assert load_checkpoint(tmp_path / "run/checkpoint.pt")["step"] == 2

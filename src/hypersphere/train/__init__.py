@@ -3,7 +3,10 @@
 from hypersphere.train.capture import Captured
 from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint
 from hypersphere.train.log import Log, read_metrics
-from hypersphere.train.loop import Interrupted, Monitor, Order, Plan, train
+from hypersphere.train.loop import train
+from hypersphere.train.plan import Order, Plan
+from hypersphere.train.record import Monitor
+from hypersphere.train.stopping import Interrupted
 from hypersphere.train.trainer import Trainer
 
 __all__ = [

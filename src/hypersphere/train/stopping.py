@@ -1,0 +1,64 @@
+"""Runs that are asked to stop, and save themselves first."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from hypersphere.launch import launched
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that was asked to stop, and saved itself first."""
+
+    def __init__(self, step: int, signum: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.step, self.signum = step, signum
+
+
+def asked(stop: list[int], launcher: int) -> int:
+    """The signal that asks to stop, or 0. Processes whose launcher is gone stop as well: nobody else would end them."""
+    gone = launched() > 1 and os.getppid() != launcher
+    return stop[0] if stop else signal.SIGTERM if gone else 0
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """Collects the first SIGINT or SIGTERM; a second one acts at once."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    def request(signum: int, frame: Any) -> None:
+        caught.append(signum)
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+    for s in before:
+        signal.signal(s, request)
+    try:
+        yield caught
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+@contextlib.contextmanager
+def undisturbed(caught: list[int]) -> Iterator[None]:
+    """SIGINT and SIGTERM are only collected: impatience must not cost the checkpoint. Nor must workers that end of it,
+    at which torch would raise."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {s: signal.signal(s, lambda signum, frame: caught.append(signum)) for s in (signal.SIGINT, signal.SIGTERM)}
+    if hasattr(signal, "SIGCHLD"):
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
