@@ -158,6 +158,13 @@ def test_a_transfer_to_nowhere_is_told(trained, name, message):
         trained.measure(transfer=("cifar10", name))
 
 
+def test_a_folder_without_images_is_told_before_others_are_measured(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("hypersphere.run.evaluate_on", lambda *a, **b: pytest.fail("measured"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="there is no image below"):
+        trained.measure(transfer=("cifar10", str(tmp_path / "empty")))
+
+
 def test_what_was_found_is_kept_even_if_its_title_cannot_be_told(folder, monkeypatch, capsys):
     """How many updates make the run is known by its data, which may be gone when a transfer has been measured."""
 

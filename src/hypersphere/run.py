@@ -27,7 +27,7 @@ from hypersphere.evaluate import (
 )
 from hypersphere.files import own, write_json
 from hypersphere.launch import is_first
-from hypersphere.lists import FILES, files_of, saved_files, takes_root, with_root
+from hypersphere.lists import FILES, files_of, parts_of, saved_files, takes_root, with_root
 from hypersphere.machine import evaluation_of, pick_device
 from hypersphere.methods import Method
 from hypersphere.nn.weights import CARD
@@ -141,6 +141,8 @@ class Run:
             if path == self.config.data or not (name in there or is_folder(path) or is_arrays(path)):
                 reason = "is what the run learnt from" if path == self.config.data else "is unknown"
                 raise UserError(f"`transfer` {name} {reason}: choose from {', '.join(there)}, or images of your own")
+            if is_folder(path):
+                parts_of(path, None)  # a folder without images is told before anything is measured
         found: Evaluation = {}
         for name, path in paths.items():
             measured = evaluate_on(self.encoder, self.config, probes, holdout, data=path, progress=progress)

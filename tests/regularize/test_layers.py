@@ -216,6 +216,11 @@ def test_a_function_chooses_by_the_name_inside_a_wrapper():
     assert wrapped.per_layer().keys() == {"projector.0", "projector.2"}
 
 
+def test_a_layer_alone_has_no_parts_to_name():
+    with pytest.raises(ValueError, match=r"tell apart in 'nosuch'; of any other matrix of weights there is hs\."):
+        EnergyRegularizer(nn.Linear(3, 3), where="nosuch")
+
+
 def test_a_part_named_module_is_no_wrapper():
     model = nn.ModuleDict({"module": nn.ModuleDict({"fc": nn.Linear(4, 4)}), "fc": nn.Linear(4, 4)})
     for wrapped in (model, nn.DataParallel(model), torch.compile(model)):

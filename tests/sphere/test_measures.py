@@ -169,6 +169,7 @@ def test_measures_that_need_pairs_refuse_one_point():
         (lambda w: hs.hyperspherical_energy(w, "2"), "the power s must be a number, not a str"),
         (lambda w: hs.alignment(w[:0], w[:0]), "at least one pair"),
         (lambda w: hs.byol_loss(w[:0], w[:0]), "at least one pair"),
+        (lambda w: hs.effective_rank(w[:0]), "at least one point"),
         (lambda w: hs.uniformity(w.numpy()), "x must be a tensor, not ndarray"),
         (lambda w: hs.nt_xent(w.numpy(), w), "must be a tensor, not ndarray"),
     ],

@@ -86,11 +86,11 @@ def _on_circle() -> Iterator[Claim]:
         ("BYOL's features are more uniform than a random encoder's", byol, panel["random encoder"]),
         ("uniformity loss makes features more uniform", panel["BYOL + Uni"], byol),
         ("MHE makes features more uniform", panel["BYOL-MHE"], byol),
-        ("MHE but at the output (ours) makes features more uniform", panel["BYOL-MHE, not at the output"], byol),
+        ("MHE except at the output (ours) makes features more uniform", panel["BYOL-MHE, not at the output"], byol),
         ("without BatchNorm, MHE makes features more uniform", without["no BN, MHE"], without["no BN, no MHE"]),
         ("MHE without BatchNorm is more uniform than BatchNorm", without["no BN, MHE"], byol),
         (
-            "MHE but at the output (ours), without BatchNorm, is more uniform than BatchNorm",
+            "MHE except at the output (ours), without BatchNorm, is more uniform than BatchNorm",
             without["no BN, MHE, not at the output"],
             byol,
         ),

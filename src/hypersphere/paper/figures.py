@@ -90,7 +90,7 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             "fig:knn",
-            f"k-NN accuracy during training, of 5,000 by 45,000 other {_WATCHED}; {_SAID}",
+            f"k-NN accuracy during training, of 5,000 images by neighbours among 45,000 others, {_WATCHED}; {_SAID}",
             "curve",
             (("BYOL", BYOL), ("BYOL + Uni", UNI), ("BYOL-MHE, predictor", PREDICTOR_A2)),
         ),

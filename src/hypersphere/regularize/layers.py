@@ -168,7 +168,7 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
         if matching and not trainable:
             raise ValueError(f"all Linear and Conv layers of {told} are frozen: there is nothing to regularize")
         if not matching:
-            parts = dict.fromkeys(name.split(".")[0] for name, module in layers if _trainable(module))
+            parts = dict.fromkeys(name.split(".")[0] for name, module in layers if name and _trainable(module))
             other = "; of any other matrix of weights there is hs.hyperspherical_energy(w)"
             there = f"; its parts with such layers are: {', '.join(parts)}" if parts else other
             raise ValueError(

@@ -110,6 +110,8 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
 def effective_rank(x: Tensor) -> Tensor:
     """exp of the entropy of the normalized singular values of x̂ (not centred): between 1 and min(N, D)."""
     check_points(x, "x")
+    if len(x) < 1:
+        raise ValueError("effective_rank needs at least one point")
     try:
         return rank_of(torch.linalg.svdvals(unit(x)))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # of rows that are no numbers
