@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 _LOADED = ["hypersphere.pretraining", "hypersphere.nn.resnet", "sklearn.datasets", "tyro", "rich.console"]
-_LOADED += ["torch.utils.tensorboard", "tests.networks"]
+_LOADED += ["torch.utils.tensorboard"]
 _ALL_IS_ALLOWED = 77
 
 
@@ -25,7 +25,7 @@ class Process:
         context.set_forkserver_preload(_LOADED)
         self.words = [str(word) for word in words]
         self._told = Path(tempfile.mkdtemp())
-        self._process = context.Process(target=_command, args=(self.words, self._told, prepare))
+        self._process = context.Process(target=_command, args=(self.words, self._told, prepare, {**os.environ}))
         self._process.start()
 
     def poll(self):
@@ -58,9 +58,12 @@ def completed(*words, prepare=None):
     return subprocess.CompletedProcess(process.words, process.returncode, stdout, stderr)
 
 
-def _command(words, told, prepare):
+def _command(words, told, prepare, environment):
+    import tests.networks  # noqa: F401  which are named; the server cannot load them where it began in another folder
     from hypersphere.cli import main
 
+    os.environ.clear()  # of the test that came first
+    os.environ.update(environment)
     for stream, name in ((sys.stdout, "stdout"), (sys.stderr, "stderr")):
         os.dup2(os.open(told / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream.fileno())
     if prepare is not None:

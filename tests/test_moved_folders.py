@@ -105,7 +105,7 @@ def test_images_that_may_not_be_read_have_not_moved(folder, tmp_path):
     found = without_privileges(evaluate, [*evaluate, "--root", split / "train"], ["pretrain", "byol", "--data", split])
     for closed in (folder, split / "test/blue"):
         closed.chmod(0o700)
-    assert [each.returncode for each in found] == [2, 0, 2]
+    assert [each.returncode for each in found] == [2, 0, 2], found[1].stderr
     assert f"permission denied for {folder}/" in found[0].stderr
     assert f"train and test must be the same; {split}/test/blue/ could not be read" in found[2].stderr
 
