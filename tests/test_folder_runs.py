@@ -13,15 +13,11 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere import feed, lists, recipes, sets
 from hypersphere.cli import main
-from hypersphere.commands.learn import recipe_of
 from hypersphere.config import recipe
-from hypersphere.data import Listing
-from hypersphere.data.splits import share_held_out
 from hypersphere.embed import embed
 from hypersphere.errors import UserError
 from hypersphere.exporting import export
 from hypersphere.idle import unused_options
-from hypersphere.presets import folder_options
 from hypersphere.report.page import page
 from hypersphere.report.portrait import portray
 from hypersphere.train import record
@@ -192,29 +188,6 @@ def test_one_image_a_class(tmp_path):
     assert len(lists.files_of(run.config, "validation", run.path)[1]) == 4
 
 
-@pytest.mark.parametrize("count", [4, 5, 20, 33])
-def test_a_batch_is_no_more_than_is_learnt_from(tmp_path, count):
-    for n in range(count):
-        draw(tmp_path / "ab"[n % 2] / f"{n}.png", n, (9, 99, 9))
-    config = recipes.recipe_for("byol", tmp_path)
-    assert config.batch <= len(lists.files_of(config, "validation")[0])
-
-
-def test_few_images_have_a_larger_share_held_out():
-    assert [share_held_out(images, 50) for images in (2, 9, 70, 250, 400, 1000, 5000)] == [1, 1, 14, 50, 50, 50, 250]
-
-
-def test_labels_come_before_none(tmp_path):
-    """Of a few labelled images among many."""
-    paths = tuple(tmp_path / f"{n}.png" for n in range(40))
-    for n, path in enumerate(paths):
-        draw(path, n, (50, 50, 50))
-    labels = torch.full((40,), -1)
-    labels[[3, 30]] = torch.tensor([0, 1])
-    found = sets.decoded(Listing(paths, labels, ("a", "b")), 16, 0, most=5)
-    assert sorted(found.labelled.labels.tolist()) == [0, 1]
-
-
 def test_train_and_test_folders_are_a_split(folder, tmp_path):
     (tmp_path / "split").mkdir()
     folder.rename(tmp_path / "split/train")
@@ -225,64 +198,6 @@ def test_train_and_test_folders_are_a_split(folder, tmp_path):
     assert run.evaluate(("knn",))["knn"]["top1"] == 100.0
     with pytest.raises(UserError, match="has no test set"):
         hs.pretrain("byol", data=str(tmp_path / "split/train"), holdout="test", **SMALL)
-
-
-@pytest.mark.parametrize(
-    "names", [("Train", "Val", "TEST"), ("training", "validation", "testing"), ("TRAIN", "valid", "Testing")]
-)
-def test_a_split_by_other_names(tmp_path, names):
-    counts = dict(zip(names, (8, 4, 6), strict=True))
-    for name, count in counts.items():
-        for n in range(count):
-            draw(tmp_path / "in" / name / "ab"[n % 2] / f"{n}.png", n, (99, 9, 9))
-    config = recipes.recipe_for("byol", tmp_path / "in")
-    for holdout, held_out in (("validation", names[1]), ("test", names[2])):
-        for files, name in zip(lists.files_of(config, holdout), (names[0], held_out), strict=True):
-            assert {path.relative_to(tmp_path / "in").parts[0] for path in files.paths} == {name}
-            assert (len(files), files.classes) == (counts[name], ("a", "b"))
-
-
-def test_names_that_are_no_split_or_more_than_one(tmp_path):
-    for name in ("train", "training", "bus"):
-        draw(tmp_path / name / "a/1.png", 1, (99, 9, 9))
-    assert recipes.recipe_for("byol", tmp_path).data == str(tmp_path)  # three classes
-    assert lists.parts_of(str(tmp_path), None)["train"].classes == ("bus", "train", "training")
-    draw(tmp_path / "test/a/1.png", 1, (99, 9, 9))
-    with pytest.raises(UserError, match="train and training could each be the train images: rename all but one"):
-        recipes.recipe_for("byol", tmp_path)
-    shutil.rmtree(tmp_path / "training")
-    draw(tmp_path / "test/b/1.png", 1, (99, 9, 9))
-    with pytest.raises(UserError, match="the folders of classes below train and test must be the same"):
-        recipes.recipe_for("byol", tmp_path)
-
-
-def test_classes_below_a_folder_of_their_own_are_told(tmp_path, capsys):
-    for n in range(12):
-        draw(tmp_path / "in/images/all" / f"kind {n % 3}" / f"{n}.png", n, (99, 9, 9))
-    files = lists.files_of(recipes.recipe_for("byol", tmp_path / "in"), "validation")[0]
-    assert (files.labels, len(files)) == (None, 12)  # as before: runs that have begun go on with the same
-    look = f"no labels; the 3 folders in {tmp_path}/in/images/all look like classes: give that folder"
-    assert look in capsys.readouterr().err
-    draw(tmp_path / "in/images/all/1.png", 1, (99, 9, 9))
-    recipes.recipe_for("byol", tmp_path / "in")
-    assert "no labels\n" in capsys.readouterr().err  # some are in none of the three
-    recipes.recipe_for("byol", tmp_path / "in/images/all/kind 0")
-    assert "no labels\n" in capsys.readouterr().err
-
-
-def test_names_of_many_classes_are_not_told(tmp_path, capsys):
-    for n in range(30):
-        draw(tmp_path / f"kind {n}/a.png", n, (99, 9, 9))
-    recipes.recipe_for("byol", tmp_path)
-    assert "; 30 classes\n" in capsys.readouterr().err
-
-
-def test_defaults_follow_what_is_there():
-    few, photographs = folder_options(500, 56), folder_options(1_200_000, 375)
-    assert (few["size"], few["stem"], few["batch"], few["encoder"]) == (64, "cifar", 64, "torchvision/resnet18")
-    assert (photographs["size"], photographs["stem"], photographs["batch"]) == (224, "imagenet", 512)
-    assert photographs["encoder"] == "torchvision/resnet50"
-    assert folder_options(10, 4)["batch"] == 5
 
 
 @pytest.fixture
@@ -380,19 +295,6 @@ def test_options_that_agree_with_what_is_found_are_right(tmp_path, capsys):
     small = {name: value for name, value in SMALL.items() if name not in ("progress", "batch")}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in {**small, "micro_batch": 6}.items()]
     assert main(["pretrain", "byol", "--data", str(tmp_path / "in"), "--out", str(tmp_path / "run"), *words]) == 0
-
-
-def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
-    for n in range(40):
-        draw(tmp_path / "in" / f"{n}.png", n, (9, 9, 9))
-    for n in range(40):
-        Image.open(tmp_path / "in" / f"{n}.png").resize((120, 110)).save(tmp_path / "in" / f"{n}.png")
-    assert (config := recipes.recipe_for("byol", str(tmp_path / "in"))).size == 96
-    small = recipes.recipe_for("byol", str(tmp_path / "in"), size=32)
-    assert (config.stem, config.lr) == ("imagenet", 0.3)
-    assert (small.size, small.stem, small.lr) == (32, "cifar", 1.5)
-    assert recipe_of("byol", str(tmp_path / "in"), None, size="32") == small
-    assert recipe_of("byol", str(tmp_path / "in"), None, size="what?") == config
 
 
 def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, tmp_path):
