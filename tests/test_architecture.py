@@ -79,7 +79,7 @@ ARROWS = {  # each part, and those before it that it may import
     "subject": {"build", "config", "data", "evaluate", "lists", "loading", "machine", "nn", "run", "sets", "views"},
     "diagnosis": {"diagnostics", "evaluate", "regularize", "run", "sphere", "subject"},
     "embed": {"data", "loading", "vectors"},
-    "neighbours": {"loading", "sphere", "vectors"},
+    "neighbours": {"data", "loading", "sphere", "vectors"},
     "card": {"build", "config", "data", "loading", "machine", "nn", "run"},
     "exporting": {"card", "loading", "nn", "run"},
     "paper": {"build", "config", "methods", "results"},

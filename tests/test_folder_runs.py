@@ -86,11 +86,13 @@ def test_pictures_without_labels(folder, tmp_path, capsys):
         run.evaluate(("knn",))
 
 
-def test_labels_from_a_table(folder, tmp_path):
+def test_labels_from_a_table(folder, tmp_path, monkeypatch):
     rows = [f"{p.relative_to(folder)},{p.parent.name}" for p in sorted(folder.glob("*/[0-9]*"))[::2]]
     (tmp_path / "labels.csv").write_text("path,label\n" + "\n".join(rows))
-    run = hs.pretrain("byol", data=str(folder), labels=str(tmp_path / "labels.csv"), out=tmp_path / "run", **SMALL)
+    monkeypatch.chdir(tmp_path)
+    run = hs.pretrain("byol", data=str(folder), labels="labels.csv", out=tmp_path / "run", **SMALL)
     assert "knn" in run.metrics[-1]
+    assert run.config.labels == str(tmp_path / "labels.csv")  # found again from any other folder
     for content, told in (
         ("a,b\n1,2", "columns path and label"),
         ("path,label\nx.png,cat", "names none of the images below .*: its paths must be whole, or relative to that"),

@@ -24,6 +24,8 @@ from hypersphere.sphere import alignment, uniformity
 from torch import nn
 
 class Mine(Method):
+    'Views alike, projections apart.'
+
     def __init__(self, encoder, features, projection=8, share=0.5, kind="soft", deep=None):
         super().__init__()
         self.told = share, kind, deep
@@ -66,7 +68,11 @@ def test_a_method_of_ones_own(own_folder, capsys):
     assert main(["evaluate", str(run), "--probes", "knn"]) == 0
     assert main(["pretrain", "--resume", str(run)]) == 0
     assert main(["report", str(run), "--out", "page.html"]) == 0
-    assert main(["methods", "own_nets:Mine"]) == 0
+    capsys.readouterr()
+    assert main(["methods", "own_nets:Mine-mhe"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("own_nets:Mine-mhe\n\nViews alike, projections apart.\n\n")
+    assert told.endswith(", energy 10.0,\n    energy_layers heads\n")
     again = hs.pretrain(referred_to("own_nets:Mine"), "digits", encoder="own_nets:Small", epochs=1, progress=False)
     assert again.config.method == "own_nets:Mine"
     assert again.config.energy == again.config.uniformity == 0

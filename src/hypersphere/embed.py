@@ -1,4 +1,4 @@
-"""The vector of every image below a folder, written as they come: neither images nor vectors pile up in memory."""
+"""The vector of every image in a folder or in tar files, written as they come: nothing piles up in memory."""
 
 import contextlib
 import os
@@ -11,6 +11,7 @@ import torch
 
 from hypersphere import __version__
 from hypersphere.data.folder import shown, some_images
+from hypersphere.data.shards import is_shards, list_shards
 from hypersphere.data.stream import Stream, Wanted, default_workers
 from hypersphere.data.unreadable import tell_unreadable
 from hypersphere.errors import UserError
@@ -37,10 +38,11 @@ def embed(
 ) -> Embedded:
     """Write path and vector of every image below the folder `images` into `out`, a .parquet or .npz file.
 
-    `source` is a run or an exported encoder. Files and folders that cannot be read are left out, and listed beside
-    `out` in .unreadable.tsv. How names that are no text are kept is said in `vectors`.
+    `source` is a run or an exported encoder. `images` may also be tar files, as in `data` of a run. Files and folders
+    that cannot be read are left out, and listed beside `out` in .unreadable.tsv. How names that are no text are kept
+    is said in `vectors`.
     """
-    out, images = Path(out), Path(images)
+    out, images = Path(out), os.fspath(images)
     check_output(out)
     if workers is not None and workers < 0:
         raise UserError(f"`workers` must be at least 0, not {workers}")
@@ -59,9 +61,10 @@ def embed(
     return Embedded(rows, loaded.features, stream.unreadable)
 
 
-def _stream(loaded: Loaded, images: Path, workers: int | None) -> tuple[Stream, bool]:
-    """Of what is below the folder; and whether all names are text."""
-    files, on_gpu = some_images(images), loaded.device.type == "cuda"
+def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
+    """Of what is there; and whether all names are text."""
+    files = list_shards(images) if is_shards(images) else some_images(Path(images))
+    on_gpu = loaded.device.type == "cuda"
     stream = Stream(
         files.paths,
         loaded.preprocess.pixels,
@@ -75,13 +78,13 @@ def _stream(loaded: Loaded, images: Path, workers: int | None) -> tuple[Stream, 
     return stream, all(is_text(str(path)) for path in files.paths)
 
 
-def _about(loaded: Loaded, images: Path) -> dict[str, Any]:
+def _about(loaded: Loaded, images: str) -> dict[str, Any]:
     """What a file says of itself, so that more images can be encoded in the same way."""
     return {
         "encoder": os.path.abspath(loaded.source),
         "weights": loaded.fingerprint,
         "preprocess": vars(loaded.preprocess),
-        "images": os.path.abspath(images),
+        "images": images if "://" in images else os.path.abspath(images),
         "cwd": os.getcwd(),  # where paths begin that are not absolute
         "version": __version__,
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hypersphere.data.decode import Unreadable, read_image
 from hypersphere.data.folder import shown
+from hypersphere.data.shards import opened
 from hypersphere.files import check_file, write_atomically
 from hypersphere.neighbours import Found
 from hypersphere.report.markup import Markup, element, joined, number, resource
@@ -46,7 +47,7 @@ def _section(found: Found, white: int | None) -> Markup:
     return element("section", element("h2", shown(found.query)), element("div", query, *others, class_="pictures"))
 
 
-def _figure(path: Path, told: str, white: int | None) -> Markup:
+def _figure(path: Path | str, told: str, white: int | None) -> Markup:
     caption = element("figcaption", element("strong", told), " ", shown(path))
     try:
         return element("figure", _picture(path, white), caption)
@@ -54,9 +55,9 @@ def _figure(path: Path, told: str, white: int | None) -> Markup:
         return element("figure", element("p", f"cannot be read: {reason}", class_="absent"), caption)
 
 
-def _picture(path: Path, white: int | None) -> Markup:
+def _picture(path: Path | str, white: int | None) -> Markup:
     """A tile from a sheet of its own."""
-    image = read_image(path, SIDE, white)
+    image = read_image(opened(path), SIDE, white)
     image.thumbnail((SIDE, SIDE))
     sheet = f"background-image: url({png_uri(image)}); --row-length: 1; --shape: {image.height / image.width:g}"
     place = f"--column: 0; --row: 0; --side: {image.width}px"

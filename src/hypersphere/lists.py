@@ -12,7 +12,7 @@ import torch
 from hypersphere.config import Config
 from hypersphere.data import FILE_SOURCES, Holdout, Listing, list_data
 from hypersphere.data.folder import list_folder, shown
-from hypersphere.data.shards import MEMBER, is_shards, list_shards
+from hypersphere.data.shards import file_or_member, is_shards, list_shards
 from hypersphere.data.splits import PARTS, held_out_of
 from hypersphere.data.table import parts_from
 from hypersphere.errors import UserError, refusals_told
@@ -177,5 +177,5 @@ def saved_files(path: Path) -> tuple[Listing, Listing]:
 
 
 def _listing(saved: dict[str, Any], classes: tuple[str, ...]) -> Listing:
-    paths = tuple(name if MEMBER.fullmatch(name) else Path(name) for name in saved["names"])
+    paths = tuple(map(file_or_member, saved["names"]))
     return Listing(paths, None if saved["labels"] is None else torch.tensor(saved["labels"]), classes)

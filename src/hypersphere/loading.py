@@ -23,6 +23,7 @@ from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.data.decode import Unreadable, as_rgb, read_image
 from hypersphere.data.folder import shown
+from hypersphere.data.shards import file_or_member, opened
 from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract, in_channels
 from hypersphere.machine import pick_device
@@ -73,7 +74,7 @@ class Preprocess:
     def opened(self, picture: Picture) -> Any:
         """A PIL image in RGB."""
         if isinstance(picture, str | os.PathLike | bytes):
-            return _read(picture if isinstance(picture, bytes) else Path(picture), self.side, self.white)
+            return _read(picture if isinstance(picture, bytes) else os.fspath(picture), self.side, self.white)
         if isinstance(picture, Tensor | np.ndarray):
             return _pictured(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
         if _is_pil(picture):
@@ -92,13 +93,14 @@ class Preprocess:
         return centre(recipe)(in_channels(images, len(self.mean)).pixels)
 
 
-def _read(file: Path | bytes, side: int, white: int | None) -> Any:
-    if isinstance(file, Path) and not file.exists():
+def _read(file: str | bytes, side: int, white: int | None) -> Any:
+    """`file`: its name, as that of a member of a tar file, or its content."""
+    if isinstance(file, str) and isinstance(named := file_or_member(file), Path) and not named.exists():
         raise UserError(f"there is no file {shown(file)}")
     try:
-        return read_image(file, side, white)
+        return read_image(file if isinstance(file, bytes) else opened(file), side, white)
     except Unreadable as reason:
-        told = shown(file) if isinstance(file, Path) else "an image given as bytes"
+        told = shown(file) if isinstance(file, str) else "an image given as bytes"
         raise UserError(f"{told} cannot be read ({reason})") from None
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from hypersphere.data.shards import file_or_member
 from hypersphere.errors import UserError
 from hypersphere.loading import Loaded, Preprocess, load
 from hypersphere.sphere import unit
@@ -16,12 +17,12 @@ from hypersphere.vectors import Piece, Vectors, read_vectors
 
 
 class Neighbour(NamedTuple):
-    path: Path
+    path: Path | str  # of a file; or the name of a member of a tar file, as embed wrote it
     cosine: float
 
 
 class Found(NamedTuple):
-    query: Path
+    query: Path | str
     neighbours: list[Neighbour]  # nearest first
 
 
@@ -44,7 +45,7 @@ def neighbours(
         raise UserError("at least one query is wanted")
     file = Path(file)
     vectors = read_vectors(file)
-    asked = [os.path.abspath(query) for query in queries]
+    asked = [_whole(os.fspath(query), os.getcwd()) for query in queries]
     known = _known(vectors, set(asked))
     unknown = [query for query in dict.fromkeys(asked) if query not in known]
     if unknown:
@@ -52,7 +53,7 @@ def neighbours(
         known |= dict(zip(unknown, loaded.encode(unknown).cpu().numpy(), strict=True))
     points = _on_sphere(np.stack([known[query] for query in asked]))
     best = _nearest(vectors, points, asked, count)
-    return [Found(Path(query), found) for query, found in zip(queries, best, strict=True)]
+    return [Found(file_or_member(os.fspath(query)), found) for query, found in zip(queries, best, strict=True)]
 
 
 def _maker(file: Path, vectors: Vectors, encoder: str | Path | None, device: str | torch.device) -> Loaded:
@@ -73,9 +74,13 @@ def _maker(file: Path, vectors: Vectors, encoder: str | Path | None, device: str
 
 def _located(vectors: Vectors) -> Iterator[tuple[list[str], Piece]]:
     """With the whole path of each image."""
-    cwd = vectors.about["cwd"]
     for piece in vectors.pieces():
-        yield [os.path.normpath(os.path.join(cwd, name)) for name in piece.paths], piece
+        yield [_whole(name, vectors.about["cwd"]) for name in piece.paths], piece
+
+
+def _whole(name: str, cwd: str) -> str:
+    """The path that begins at the root; what is behind a URL has none."""
+    return name if "://" in name else os.path.normpath(os.path.join(cwd, name))
 
 
 def _known(vectors: Vectors, wanted: set[str]) -> dict[str, np.ndarray]:
@@ -95,7 +100,7 @@ def _nearest(vectors: Vectors, points: np.ndarray, asked: Sequence[str], count: 
         cosines = points @ _on_sphere(piece.vectors).T
         for row, (query, own) in enumerate(zip(asked, cosines, strict=True)):
             some = np.argsort(-own, kind="stable")[: count + 1]  # one may be the query itself
-            more = [Neighbour(Path(places[n]), float(own[n])) for n in some if places[n] != query]
+            more = [Neighbour(file_or_member(places[n]), float(own[n])) for n in some if places[n] != query]
             best[row] = sorted(best[row] + more, key=lambda one: -one.cosine)[:count]
     return best
 

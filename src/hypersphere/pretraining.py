@@ -41,7 +41,7 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import centre, extract
 from hypersphere.feed import FromFiles, FromMemory
 from hypersphere.files import next_free_folder, own, write_json
-from hypersphere.idle import unused_options
+from hypersphere.idle import idle_options, unused_options
 from hypersphere.initial import check_init
 from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
@@ -135,7 +135,7 @@ def with_preset(saved: Config, method: str | None) -> Config:
 
 def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     """The config wanted, if it would go on with what was begun."""
-    wanted = wanted.replace(data=located(wanted.data))
+    wanted = located(wanted)
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in differing:
         conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
@@ -284,11 +284,15 @@ def _go(
             log=log,
             save=save,
             monitors=monitors_of(config, trainer.method, learnt, held_out, how) if rank() == 0 else (),
-            alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics),
+            alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics, _of_no_help(config)),
             progress=bar,
             features=partial(_features, config, trainer, files, learnt),
         )
         run.step, run.seconds = trainer.step, time.monotonic() - began
+
+
+def _of_no_help(config: Config) -> set[str]:
+    return idle_options(config) | ({"norm"} if config.norm == "batch" else set())
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     data = os.fspath(data) if isinstance(data, os.PathLike) else data
     if not isinstance(data, str):
         data = _reference(data)
-    where, options = located(data), fitting(options)  # a mistake is told before anything is looked for
+    where, options = _whole(data), fitting(options)  # a mistake is told before anything is looked for
     if is_arrays(where):
         return _recipe_for_arrays(method, where, options)
     if not is_folder(where):
@@ -37,13 +37,22 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     groups = "" if files.groups is None else f"; {len(files.groups.unique()):,} groups, each held out as a whole or not"
     closed = f"; folders that could not be read: {len(files.closed)}" if files.closed else ""
     tell(f"{where}: {found}; {_classes_told(files.classes)}{groups}{_deeper_told(where, files)}{closed}")
-    return config
+    return located(config)
 
 
-def located(data: str) -> str:
-    """As a run keeps it: the whole path of files; names of data sets, of code and of shards elsewhere as they are."""
+def located(config: Config) -> Config:
+    """As a run keeps it: found again from any other folder."""
+    return config.replace(data=_whole(config.data), labels=config.labels and _path(config.labels))
+
+
+def _whole(data: str) -> str:
+    """The whole path of files; names of data sets, of code and of shards elsewhere as they are."""
     in_files_here = is_folder(data) or (is_arrays(data) and not is_reference(data))
-    return os.path.abspath(os.path.expanduser(data)) if in_files_here and "://" not in data else data
+    return _path(data) if in_files_here and "://" not in data else data
+
+
+def _path(name: str) -> str:
+    return os.path.abspath(os.path.expanduser(name))
 
 
 def _reference(data: Any) -> str:

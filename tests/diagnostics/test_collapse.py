@@ -72,9 +72,8 @@ def test_a_run_that_goes_on_remembers_the_last_measurement(capsys):
 
 
 def test_it_stops_a_run_and_says_what_helps():
-    alarm = CollapseAlarm(10, stop=True)
+    alarm = CollapseAlarm(10, stop=True, idle={"tau", "norm", "queue"})
     alarm(2, GONE)
-    with pytest.raises(
-        Collapsed, match=r"by epoch 3: spread 0.01 .* effective rank 1.1. What usually helps: a smaller `lr`"
-    ):
+    helps = "a smaller `lr`, a longer `warmup`, an `energy` on the encoder$"
+    with pytest.raises(Collapsed, match=rf"by epoch 3: spread 0.01 .* effective rank 1.1. What usually helps: {helps}"):
         alarm(3, GONE)

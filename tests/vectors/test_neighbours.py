@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import tarfile
 
 import numpy as np
 import pyarrow
@@ -12,11 +13,11 @@ from pyarrow import parquet
 from hypersphere.cli import main
 from hypersphere.embed import embed
 from hypersphere.errors import UserError
-from hypersphere.gallery import gallery
+from hypersphere.gallery import gallery, write_gallery
 from hypersphere.neighbours import Found, Neighbour, neighbours
 from tests.pictures import draw
 from tests.tree import Tree
-from tests.vectors.hands import KINDS, by_hand, told
+from tests.vectors.hands import KINDS, by_hand, rows, told
 
 
 @pytest.mark.usefixtures("_small_pieces")
@@ -41,6 +42,38 @@ def test_neighbours_are_those_of_a_full_sort(run, drawn, tmp_path, monkeypatch, 
     for count in (1, 3, 99):
         (few,) = neighbours(tmp_path / f"out{kind}", [inside], count=count)
         assert [n.path for n in few.neighbours] == [paths[n] for n in np.argsort(-cosines[:, 1])[: min(count, 19)]]
+
+
+def test_images_in_tar_files_are_as_those_in_a_folder(run, drawn, tmp_path, monkeypatch):
+    """And are found by what names them, in the file and beside it, wherever one is; their page has the pictures."""
+    (tmp_path / "tars").mkdir()
+    for part in range(2):
+        with tarfile.open(tmp_path / f"tars/{part}.tar", "w") as archive:
+            for path in drawn[1][part::2]:
+                archive.add(path, path.name)
+    monkeypatch.chdir(tmp_path / "tars")
+    assert embed(run, "{0..1}.tar", tmp_path / "out.npz", device="cpu") == (20, 512, {})
+    monkeypatch.chdir(tmp_path)
+    names, numbers = rows(tmp_path / "out.npz")
+    paths = [next(path for path in drawn[1] if name.endswith(f"::{path.name}")) for name in names]
+    np.testing.assert_allclose(numbers, by_hand(run, paths), atol=1e-5)
+    inside, like = f"tars/{names[3]}", paths[3]
+    (one,), (same,) = (neighbours(tmp_path / "out.npz", [query], count=4) for query in (inside, like))
+    assert same.neighbours[0].path == str(tmp_path / inside)
+    assert same.neighbours[0].cosine == pytest.approx(1)
+    assert [n.path for n in one.neighbours[:3]] == [n.path for n in same.neighbours[1:]]
+    page = tmp_path / "page.html"
+    write_gallery(page, [one], str(tmp_path / "out.npz"))
+    assert page.read_text().count("url(data:image/png;base64,") == 5
+    embed(run, "tars/0.tar", tmp_path / "half.npz", device="cpu")
+    (other,) = neighbours(tmp_path / "half.npz", [f"tars/{names[-1]}"], count=9)  # of the other tar: it is encoded
+    assert [n.path for n in other.neighbours] == [
+        n.path for n in neighbours(tmp_path / "half.npz", [paths[-1]], count=9)[0].neighbours
+    ]
+    (tmp_path / "tars/1.tar").unlink()
+    assert "vanished" in gallery([other], "half.npz")
+    with pytest.raises(UserError, match=r"1\.tar::.* cannot be read \(vanished\)"):
+        neighbours(tmp_path / "half.npz", [f"tars/{names[-1]}"])
 
 
 def test_a_query_in_the_file_needs_neither_the_run_nor_the_image(digits, tmp_path):

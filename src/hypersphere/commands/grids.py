@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -48,7 +48,8 @@ class SweepOptions(FanOut, Config):
 def sweep(words: list[str]) -> None:
     words = value_optional(words, "--ray")
     method = take_word(words, SweepOptions, "METHOD")
-    plain = recipe_of(method or "byol", **told_of_data(words))
+    known = functools.cache(recipe_of)  # a folder is looked into, and told of, once
+    plain = known(method or "byol", **told_of_data(words))
     about = (
         "Run a method with all combinations of some options, and compare the results. Said again, it repeats nothing\n"
         f"that is finished. The other options are those of pretrain, by default of {plain.title} on {plain.data}."
@@ -61,7 +62,7 @@ def sweep(words: list[str]) -> None:
     from hypersphere.grid import missing, results_in, run_points
     from hypersphere.jobs import check_failed
 
-    points, found = _points(method, words, over), results_in(options.out)
+    points, found = _points(method, words, over, known), results_in(options.out)
     jobs = missing(points, found, options.probes)
     begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
     print(
@@ -97,18 +98,21 @@ def _fields(over: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _points(method: str, words: list[str], over: Mapping[str, list[str]]) -> "list[Point]":
-    """Each as pretrain would understand it."""
+def _points(
+    method: str, words: list[str], over: Mapping[str, list[str]], known: Callable[..., Config] = recipe_of
+) -> "list[Point]":
+    """Each as pretrain would understand it. `known`: the recipe of a method on data."""
     from hypersphere.grid import Point, distinct, product
+    from hypersphere.recipes import located
 
-    known, points = functools.cache(recipe_of), []
+    points = []
     for values in product(over):
         of_data = {name: values.get(name, said) for name, said in told_of_data(words).items()}
         default = known(values.get("method", method), **of_data)
         said = [part for name, value in values.items() for part in _said(name, value)]
         options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
-        config = options.config(options.workers if "workers" in values else None).replace(data=default.data)
-        points.append(Point({name: _value(config, name, values[name]) for name in values}, config))
+        config = options.config(options.workers if "workers" in values else None)
+        points.append(Point({name: _value(config, name, values[name]) for name in values}, located(config)))
     return distinct(points)
 
 

@@ -51,9 +51,8 @@ def methods(words: list[str]) -> None:
     from hypersphere.methods import METHODS, method_of
 
     for key, kind in METHODS.items() if chosen is None else [(chosen, method_of(chosen))]:
-        told = kind if chosen not in (None, *METHODS) else getmodule(kind)  # a module of one's own may have several
-        first_line = (getattr(told, "__doc__", None) or key).strip().splitlines()[0]
-        print(f"{name or key}: {first_line}")
+        paper = f": {(getmodule(kind).__doc__ or '').splitlines()[0]}" if key in METHODS else ""
+        print(f"{name or key}{paper}")
         if chosen is not None and kind.__doc__:
             print(f"\n{getdoc(kind)}\n")
         print(_defaults(recipe(name or key)))
@@ -63,6 +62,7 @@ def _defaults(config: Config) -> str:
     """What most decides a run, and what a method changes."""
     shown = ["epochs", "batch", "optimizer", "lr", "weight_decay"]
     shown += [option for option in config.differences(Config()) if option not in (*shown, "method")]
+    shown += ["energy_layers"] if config.energy and "energy_layers" not in shown else []
     values = {option: getattr(config, option) for option in shown}
     said = [f"{option} {' + '.join(value) if isinstance(value, tuple) else value}" for option, value in values.items()]
     return textwrap.fill(", ".join(said), 100, initial_indent="    ", subsequent_indent="    ")

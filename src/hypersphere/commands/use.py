@@ -22,7 +22,7 @@ def embed(words: list[str]) -> None:
     words = with_short(words)
     places = take_words(words, EmbedOptions)
     about = (
-        "Write path and vector of every image below the folder IMAGES, as .parquet or .npz.\n\n"
+        "Write path and vector of every image below the folder IMAGES, or in tar files, as .parquet or .npz.\n\n"
         "RUN: a run's folder, or one that export wrote."
     )
     options = parse(EmbedOptions, words, "hypersphere embed RUN IMAGES -o FILE", about, EmbedOptions())

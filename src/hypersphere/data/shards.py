@@ -17,8 +17,9 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
+from hypersphere.data.decode import Unreadable
 from hypersphere.data.folder import Listing, is_image
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 
 MEMBER = re.compile(r"(?P<tar>.*\.tar)::(?P<offset>\d+)\+(?P<size>\d+)::(?P<name>.*)", re.DOTALL)
 
@@ -39,6 +40,11 @@ def is_shards(data: str) -> bool:
     return data.endswith(".tar")
 
 
+def file_or_member(name: str) -> Path | str:
+    """As a `Listing` has it."""
+    return name if MEMBER.fullmatch(name) else Path(name)
+
+
 def opened(name: str | Path) -> Path | bytes:
     """What `read_image` takes: a file as it is, a member as its bytes."""
     found = MEMBER.fullmatch(name) if isinstance(name, str) else None
@@ -46,7 +52,12 @@ def opened(name: str | Path) -> Path | bytes:
         return Path(name)
     system, path = _system(found["tar"])
     start, size = int(found["offset"]), int(found["size"])
-    content = system.cat_file(path, start=start, end=start + size)
+    try:
+        content = system.cat_file(path, start=start, end=start + size)
+    except FileNotFoundError:
+        raise Unreadable("vanished") from None
+    except Exception as error:  # file systems raise all kinds of errors
+        raise Unreadable(first_line(error)) from None
     return content if len(content) == size else content[start : start + size]  # of a server that sends the whole
 
 

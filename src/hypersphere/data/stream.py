@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hypersphere.cores import own_cores
 from hypersphere.data.decode import Unreadable, read_pixels
-from hypersphere.data.shards import MEMBER, opened
+from hypersphere.data.shards import file_or_member, opened
 from hypersphere.errors import UserError
 
 PATIENCE = 1000  # files tried, one after the other, in place of one that cannot be read
@@ -46,7 +46,7 @@ class Paths:
     def __getitem__(self, number: int) -> Path | str:
         start, end = self._ends[number : number + 2]
         name = os.fsdecode(self._bytes[start:end].tobytes())
-        return name if MEMBER.fullmatch(name) else Path(name)
+        return file_or_member(name)
 
 
 class _Files(Dataset[tuple[np.ndarray | None, str]]):
@@ -60,8 +60,6 @@ class _Files(Dataset[tuple[np.ndarray | None, str]]):
             return self.make(image, wanted.how), ""
         except Unreadable as reason:
             return None, str(reason)
-        except FileNotFoundError:
-            return None, "vanished"
         except Exception as error:
             return None, f"{type(error).__name__}: {error}"
 

@@ -1,7 +1,7 @@
 """Collapse, seen while it happens: how features vary, and an alarm."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,13 @@ from hypersphere.sphere import alignment, unit
 from hypersphere.sphere.measures import rank_of
 
 VARIES, RANK = 0.05, 1.5  # below either, features count as collapsed
-HELPS = "a smaller `lr`, a longer `warmup`, a `tau` nearer to 1, `norm` batch, or an `energy` on the encoder"
+HELPS = {
+    "lr": "a smaller `lr`",
+    "warmup": "a longer `warmup`",
+    "tau": "a `tau` nearer to 1",
+    "norm": "`norm` batch",
+    "energy": "an `energy` on the encoder",
+}
 
 
 def spread(x: Tensor) -> Tensor:
@@ -75,9 +81,12 @@ class CollapseAlarm:
     """Told what the monitors saw: warns once, or stops the run, when features are collapsed twice in a row. Once is
     enough for a warning at the end of the run: a short one may be measured only there."""
 
-    def __init__(self, epochs: int, stop: bool, seen: Sequence[Mapping[str, float]] = ()) -> None:
-        """`seen`: what the monitors of a run that goes on saw before."""
+    def __init__(
+        self, epochs: int, stop: bool, seen: Sequence[Mapping[str, float]] = (), idle: Collection[str] = ()
+    ) -> None:
+        """`seen`: what the monitors of a run that goes on saw before; `idle`: options that would not help it."""
         self.epochs, self.stop, self.told, self.last = epochs, stop, False, watched(seen, epochs)[-1:]
+        self.helps = ", ".join(help for name, help in HELPS.items() if name not in idle)
 
     def __call__(self, epoch: int, seen: Mapping[str, float]) -> None:
         now = watched([{**seen, "epoch": epoch}], self.epochs)
@@ -87,7 +96,7 @@ class CollapseAlarm:
         if self.told or not stays_collapsed(two, self.epochs):
             return
         self.told = True
-        message = f"the features have collapsed by epoch {epoch}: {in_words(seen)}. What usually helps: {HELPS}"
+        message = f"the features have collapsed by epoch {epoch}: {in_words(seen)}. What usually helps: {self.helps}"
         if self.stop and _twice(two):
             raise Collapsed(message)
         tell(message.replace("`", ""))
