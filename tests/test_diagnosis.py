@@ -97,7 +97,7 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
 
 
 def test_models_by_name():
-    found = diagnose("resnet18", images=4, device="cpu")
+    found = diagnose("resnet18", images=np.int64(4), device="cpu")
     assert found.of.startswith("torchvision/resnet18, as it is initialized: 4 held-out images of digits")
     assert [block.name for block in found.blocks] == ["layer1", "layer2", "layer3", "layer4", "output"]
     assert len(found.weights) == 20

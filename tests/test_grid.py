@@ -287,8 +287,8 @@ def test_changed_arrays_are_another_run(tmp_path):
 def test_the_table_of_a_sweep_is_whole_in_a_log(undisturbed, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     values = {"method": "byol", "lr": 0.00012345, "energy_layers": ("projector", "predictor"), "weight_decay": 1.25e-6}
-    values |= {"encoder": "torchvision/resnet18", "crop_min": 0.2, "tau_end": 0.99, "temperature": 0.12345}
+    values |= {"encoder": "torchvision/resnet18", "crop_min": 0.2, "data": "x[old]", "temperature": 0.12345}
     _print_sweep([Point(values, recipe("byol", "digits"))], {})
     shown = capsys.readouterr().out
-    for word in ("torchvision/resnet18", "1.25e-06", "0.00012345", "0 of 1"):
+    for word in ("torchvision/resnet18", "1.25e-06", "0.00012345", "x[old]", "0 of 1"):
         assert word in shown

@@ -1,5 +1,6 @@
 """The main job in one command: three encoders learnt from unlabelled digits, beside raw pixels and a random encoder."""
 
+import math
 from pathlib import Path
 
 from torch import nn
@@ -9,6 +10,7 @@ from hypersphere.evaluate import Evaluation
 from hypersphere.files import next_free_folder, write_json
 from hypersphere.machine import pick_device, provenance
 from hypersphere.pretraining import start
+from hypersphere.progress import table_console
 from hypersphere.run import evaluate_on, random_encoder
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
@@ -51,7 +53,6 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None
 
 def _print(rows: dict[str, Evaluation], seconds: dict[str, float]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Accuracy on test images of handwritten digits, %")
@@ -61,9 +62,9 @@ def _print(rows: dict[str, Evaluation], seconds: dict[str, float]) -> None:
     for name, found in rows.items():
         shots = [f"{found[k]['top1']:.1f} ± {found[k]['interval']:.1f}" for k in ("1-shot", "5-shot")]
         others = [f"{found[k]['top1']:.1f}" for k in ("knn", "linear-cached")]
-        spread, time = f"{found['sphere']['uniformity']:.2f}", f"{seconds[name]:.0f} s" if name in seconds else "–"
-        table.add_row(name, *shots, *others, spread, time)
-    console = Console()
+        spread = found["sphere"].get("uniformity", math.nan)
+        table.add_row(name, *shots, *others, f"{spread:.2f}", f"{seconds[name]:.0f} s" if name in seconds else "–")
+    console = table_console()
     console.print()
     console.print(table)
     console.print(LEGEND, highlight=False)

@@ -170,8 +170,8 @@ def _numbers(result: Result) -> dict[str, float]:
     """Of the last epoch: accuracies and uniformity; without labels, what was measured during training."""
     if result.evaluation:
         found = {f"{probe}, %": values["top1"] for probe, values in result.evaluation.items() if "top1" in values}
-        sphere = result.evaluation["sphere"]
-        return found | {name: sphere[name] for name in ("uniformity",) if name in sphere}
+        spread = result.evaluation["sphere"].get("uniformity")
+        return found if spread is None else found | {"uniformity": spread}
     last = result.history[-1] if result.history else {}
     watched = {"uniformity_of_features": "uniformity", "effective_rank": "effective rank"}
     return {shown: last[name] for name, shown in watched.items() if name in last}

@@ -96,12 +96,18 @@ def takes_root(config: Config, *, begun: bool = True) -> bool:
     return begun and not is_shards(config.data) if is_folder(config.data) else not is_arrays(config.data)
 
 
-def with_root(config: Config, root: str | Path | None, *, begun: bool = True) -> Config:
-    """A config, the data of which lie there now, if that is said."""
-    if root is not None and not takes_root(config, begun=begun):
+def check_root(config: Config, *, begun: bool = True) -> None:
+    if config.root is not None and not takes_root(config, begun=begun):
         told = "it is for data sets by name, and for runs on folders that have moved since"
         raise UserError(f"`root` means nothing for {config.data}: {told}; leave it out")
-    return config if root is None else config.replace(root=root)
+
+
+def with_root(config: Config, root: str | Path | None) -> Config:
+    """The config of a run, the data of which lie there now, if that is said."""
+    if root is not None:
+        config = config.replace(root=root)
+        check_root(config)
+    return config
 
 
 def _found_again(config: Config, run: Path, learnt: Listing, held_out: Listing) -> tuple[Listing, Listing]:

@@ -45,7 +45,7 @@ from hypersphere.idle import idle_options, unused_options
 from hypersphere.initial import check_init
 from hypersphere.joining import joined
 from hypersphere.launch import is_first, job, launched
-from hypersphere.lists import FILES, files_of, save_files, with_root
+from hypersphere.lists import FILES, check_root, files_of, save_files
 from hypersphere.machine import Execution, execution_of, pick_device, pick_precision, provenance
 from hypersphere.methods import Method, name_of
 from hypersphere.monitors import monitors_of
@@ -142,14 +142,15 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
         if name == "data" and is_folder(saved.data) and is_folder(wanted.data):
             raise UserError(f"cannot resume {path}: {conflict}; if it has moved there, say so by `root`")
         raise UserError(f"cannot resume {path}: {conflict}; `resume` alone goes on as it began")
-    return with_root(wanted, wanted.root)
+    check_root(wanted)
+    return wanted
 
 
 def start(config: Config, *, progress: bool = True) -> Run:
     """A new run in a new folder, made once everything else is known to be right."""
     check_init(config.init)
     precision = pick_precision(config.precision, pick_device(config.device))
-    config = with_root(config, config.root, begun=False)
+    check_root(config, begun=False)
     if names := unused_options(config):
         tell(f"{', '.join(names)}: of no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)

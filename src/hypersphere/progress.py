@@ -94,11 +94,11 @@ def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]
 
 
 def table_console() -> Any:
-    """For tables, on standard output: in a file or a pipe no number is cut off."""
+    """For tables, on standard output: in a file or a pipe no number is cut off, nowhere what a name has in brackets."""
     from rich.console import Console
 
     bound = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if bound else 160)
+    return Console(width=None if bound else 160, markup=False)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """results/: one JSON file for each finished run, with all that was measured at its end."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,20 @@ def _portable(config: Config) -> dict[str, Any]:
     return {name: value for name, value in config.to_json().items() if name not in ("root", "out")}
 
 
+def _numbers(measured: dict[str, float | None]) -> dict[str, float]:
+    """What was written as null is no number."""
+    return {name: math.nan if value is None else value for name, value in measured.items()}
+
+
 def read_results(folder: Path) -> list[Result]:
     found = []
     for file in sorted(folder.glob("*.json")):
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
             config = Config.from_json(record.pop("config"))
-            found.append(Result(config=config, **record))
+            evaluation = {name: _numbers(values) for name, values in record.pop("evaluation").items()}
+            history = [_numbers(line) for line in record.pop("history", ())]
+            found.append(Result(config=config, evaluation=evaluation, history=history, **record))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{file} is damaged ({error}): mend or remove it") from None
     return found

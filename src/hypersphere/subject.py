@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ class Wishes:
     def __post_init__(self) -> None:
         for name, least in (("images", 2), ("size", 1)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= least):
+            if value is not None and not (isinstance(value, Integral) and int(value) >= least):
                 raise UserError(f"`{name}` must be a whole number of at least {least}, not {value!r}")
 
 

@@ -126,7 +126,7 @@ def test_what_is_held_out_has_a_label_where_a_class_has_one_image(unlabelled):
 @pytest.mark.parametrize("known", [[0], [0, 0], [0, 1, 2]])
 def test_too_few_labels_to_hold_some_out(known):
     labels = torch.tensor([*known, *[-1] * 100])
-    with pytest.raises(UserError, match="images with labels must be four or more"):
+    with pytest.raises(UserError, match="images have labels: it takes four or more, to hold two out, or none"):
         held_out_of(labels, len(labels))
 
 

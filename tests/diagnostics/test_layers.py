@@ -22,6 +22,17 @@ def test_blocks_are_averaged_over_the_image():
     assert not encoder.layer1._forward_hooks
 
 
+def test_what_comes_next_may_overwrite_a_block():
+    def block(width):
+        return nn.Sequential(nn.Conv2d(width, 4, 3, padding=1), nn.BatchNorm2d(4))
+
+    encoder, images = nn.Sequential(block(3), nn.ReLU(inplace=True), block(4)).eval(), torch.randn(3, 3, 8, 8)
+    with torch.no_grad():
+        found = block_outputs(encoder, images)
+        torch.testing.assert_close(found["0"], encoder[0](images).mean(dim=(2, 3)))
+    assert found["0"].min() < 0
+
+
 def test_the_monitor_measures_and_leaves_everything_as_it_was():
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.BatchNorm1d(6), nn.Dropout(0.5))
     encoder[3].eval()

@@ -64,6 +64,17 @@ def assert_alike(found, wanted, tolerance=1e-3):
     assert (found.double() - wanted.double()).norm() <= tolerance * wanted.double().norm()
 
 
+def test_a_map_over_matrices_is_taken_by_the_reference(monkeypatch):
+    """Kernels are given one matrix after the other, or several as they lie: no map goes through them."""
+    monkeypatch.setattr(kernels, "runs_on", lambda x: True)
+    x = torch.randn(2, 12, 5, requires_grad=True)
+    found = torch.vmap(hs.hyperspherical_energy)(x)
+    wanted = torch.stack([by_reference(one.detach(), "riesz", 2.0)[0] for one in x])
+    torch.testing.assert_close(found, wanted)
+    found.sum().backward()
+    torch.testing.assert_close(x.grad, torch.stack([by_reference(one.detach(), "riesz", 2.0)[1] for one in x]))
+
+
 def near_pair(angle, d, others=6):
     a, b = torch.linalg.qr(torch.randn(d, 2, dtype=torch.float64)).Q.T
     pair = torch.stack([3 * a, 0.7 * (math.cos(angle) * a + math.sin(angle) * b)])

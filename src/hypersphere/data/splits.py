@@ -18,9 +18,9 @@ def balanced(labels: Tensor, per_class: int, seed: int = 0, stream: int = SPLIT)
     return _without(torch.cat(chosen), len(labels))
 
 
-def drawn(n: int, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def drawn(n: int, count: int) -> tuple[Tensor, Tensor]:
     """(the rest, `count` random samples of n), as sorted indices."""
-    return _without(permutation(n, seed=seed, stream=SPLIT)[:count], n)
+    return _without(permutation(n, seed=0, stream=SPLIT)[:count], n)
 
 
 ENOUGH_HELD_OUT = 500  # of labelled images, and a tenth of that of each class
@@ -44,7 +44,7 @@ def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> 
         _, places = drawn(len(known), max(2, share_held_out(len(known), ENOUGH_HELD_OUT)))
         rest, some = _without(known[places], n)
     if len(known) - len(some) < 2:
-        raise UserError("images with labels must be four or more, to hold two out")
+        raise UserError(f"{len(known)} images have labels: it takes four or more, to hold two out, or none")
     return rest, some
 
 

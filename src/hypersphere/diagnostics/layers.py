@@ -15,9 +15,8 @@ from hypersphere.sphere.measures import mean_energies
 
 def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     """N × C of each block, averaged over the image, and of the encoder's output."""
-    with heard(blocks_of(encoder)) as heard_of:
+    with heard(blocks_of(encoder), lambda x: pooled(x.detach().float())) as blocks:
         output = features_in(encoder(inputs))
-    blocks = {name: pooled(x.detach().float()) for name, x in heard_of.items() if x.ndim >= 2}
     return {**blocks, "output": output}
 
 

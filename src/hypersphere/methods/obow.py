@@ -99,9 +99,10 @@ class OBoW(Method):
     @torch.no_grad()
     def _maps(self, view: Tensor) -> list[Tensor]:
         """The teacher's features at each scale: what its blocks put out, or, without any, its output."""
-        with heard({name: self.target.get_submodule(name) for name in self.blocks}) as found:
+        blocks = {name: self.target.get_submodule(name) for name in self.blocks}
+        with heard(blocks, lambda x: places_of(x.to(torch.float32, copy=True))) as found:
             output = self.target(view)
-        return [places_of(found[name].float()) for name in self.blocks] or [output[:, None].float()]
+        return [found[name] for name in self.blocks] or [output[:, None].float()]
 
     # as torch.compiler.disable does, which would load the compiler here and now, for everybody
     _maps._torchdynamo_disable = True  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,24 +21,20 @@ def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
 
 
 @contextlib.contextmanager
-def heard(blocks: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
-    """What each block puts out while the network runs inside; of several tensors the first."""
+def heard(blocks: Mapping[str, nn.Module], of: Callable[[Tensor], Tensor]) -> Iterator[dict[str, Tensor]]:
+    """`of` what each block puts out while the network runs inside, of several tensors the first: taken at once, since
+    what comes next may overwrite it."""
     found: dict[str, Tensor] = {}
 
-    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Any], None]:
-        def hook(module: nn.Module, given: tuple[Tensor, ...], output: Any) -> None:
-            output = output[0] if isinstance(output, tuple) else output
-            if isinstance(output, Tensor):
-                found[name] = output
+    def keep(name: str, block: nn.Module, given: tuple[Tensor, ...], output: Any) -> None:
+        output = output[0] if isinstance(output, tuple) else output
+        if isinstance(output, Tensor) and output.ndim >= 2:
+            found[name] = of(output)
 
-        return hook
-
-    hooks = [block.register_forward_hook(keep(name)) for name, block in blocks.items()]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, block in blocks.items():
+            hooks.enter_context(block.register_forward_hook(partial(keep, name)))
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _size(module: nn.Module) -> int:

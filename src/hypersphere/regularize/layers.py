@@ -160,9 +160,10 @@ def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     """The trainable layers that match, tied ones once; every part of `where` has to match one."""
     found = _layers(model)
-    layers = list(zip(plain_names([name for name, _ in found]), [module for _, module in found], strict=True))
+    names, before = plain_names([name for name, _ in found])
+    layers = list(zip(names, [module for _, module in found], strict=True))
     wanted: set[nn.Module] = set()
-    for told, choice in choices(where):
+    for told, choice in choices(where, before):
         matching = [(name, module) for name, module in layers if choice(name, module)]
         trainable = {module for _, module in matching if _trainable(module)}
         if matching and not trainable:
@@ -203,12 +204,14 @@ def _is_lazy(layer: nn.Module) -> bool:
 
 
 def _stored(module: nn.Module) -> list[Tensor]:
-    """The parameters behind its weights, the same for tied layers; those of a hook are weight_g, weight_orig, …"""
+    """The parameters behind its weights, the same for tied layers."""
     found: list[Tensor] = []
     for name in _names(module):
         if is_parametrized(module, name):
             found += module.parametrizations[name].parameters()  # type: ignore[index,union-attr]
-        else:
+        elif module._parameters.get(name) is not None:
+            found.append(getattr(module, name))
+        else:  # a hook makes it, of weight_g, weight_orig, …
             hooked = [p for key, p in module.named_parameters(recurse=False) if key.startswith(f"{name}_")]
             found += hooked or [getattr(module, name)]
     return found

@@ -14,8 +14,9 @@ Where = Part | Iterable[Part] | Choice | None
 WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
-def choices(where: Where) -> list[tuple[str, Choice]]:
-    """Each part of `where` in words, and as a function of a layer's plain name and module."""
+def choices(where: Where, before: str) -> list[tuple[str, Choice]]:
+    """Each part of `where` in words, and as a function of a layer's plain name and module. `before`: as plain_names
+    found it."""
     if where is None:
         return [("it", lambda name, module: True)]
     if callable(where) and not isinstance(where, nn.Module | type):
@@ -23,13 +24,13 @@ def choices(where: Where) -> list[tuple[str, Choice]]:
     parts = list(where) if isinstance(where, Iterable) and not isinstance(where, str | nn.Module) else [where]
     if not parts:
         raise ValueError("where is empty: name a sub-network, or leave it out for the whole model")
-    return [_choice(part) for part in parts]
+    return [_choice(part, before) for part in parts]
 
 
-def _choice(part: Any) -> tuple[str, Choice]:
+def _choice(part: Any, before: str) -> tuple[str, Choice]:
     if isinstance(part, str):
         plain = _unwrapped(part)
-        return repr(part), lambda name, module: _matches(name, plain) or _matches(f"module.{name}", plain)
+        return repr(part), lambda name, module: _matches(name, plain) or _matches(before + name, plain)
     if isinstance(part, nn.Module):
         inside = set(part.modules())
         return f"the {type(part).__name__} given", lambda name, module: module in inside
@@ -43,11 +44,11 @@ def _matches(name: str, pattern: str) -> bool:
     return name == pattern or name.startswith(pattern + ".") or fnmatchcase(name, pattern)
 
 
-def plain_names(names: Sequence[str]) -> list[str]:
-    """Those of the model inside its wrappers: DistributedDataParallel puts `module` before all of them."""
+def plain_names(names: Sequence[str]) -> tuple[list[str], str]:
+    """Those of the model inside its wrappers; and what DistributedDataParallel has put before them, or nothing."""
     plain = [_unwrapped(name) for name in names]
-    inside = all(name.startswith("module.") for name in plain)
-    return [name.removeprefix("module.") for name in plain] if inside else plain
+    before = "module." if all(name.startswith("module.") for name in plain) else ""
+    return [name.removeprefix(before) for name in plain], before
 
 
 def _unwrapped(name: str) -> str:

@@ -87,7 +87,7 @@ def _circle(pyplot: Any, runs: Runs) -> Any:
 
 
 def _plane(axis: Any, counts: Tensor, shown: Sequence[Result]) -> None:
-    uniformity = sum(run.evaluation["sphere"]["uniformity"] for run in shown) / len(shown)
+    uniformity = fmean(run.evaluation["sphere"].get("uniformity", math.nan) for run in shown)
     axis.text(0, 0, f"G2 {uniformity:z.2f}\n(n = {len(shown)})".replace("-", "−"), ha="center", va="center")
     density, edges = plane_density(counts, torch.linspace(-1.5, 1.5, 121)), (-1.5, 1.5, -1.5, 1.5)
     axis.imshow(density.numpy(), origin="lower", extent=edges, cmap="Blues", vmin=0)
@@ -112,7 +112,7 @@ def _mean(found: Sequence[Result], value: Callable[[dict[str, float]], float]) -
     watched is not in its hash."""
     curves = [{line["epoch"]: value(line) for line in run.history} for run in found]
     epochs = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
-    return epochs, [sum(curve[epoch] for curve in curves) / len(curves) for epoch in epochs]
+    return epochs, [fmean(curve[epoch] for curve in curves) for epoch in epochs]
 
 
 def _lines(axis: Any, runs: Runs, value: Callable[[dict[str, float]], float]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 from hypersphere import kernels
 from hypersphere.kernels.pairwise_tiles import Shape, pull_places
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
 
 
 def usable(matrices: Sequence[Tensor]) -> bool:
-    """All on one GPU, of single or half precision, and with numbers in them?"""
+    """All on one GPU, of single or half precision, with numbers in them, and not inside torch.vmap?"""
     first = matrices[0]
     return kernels.runs_on(first) and all(
-        w.device == first.device and w.dtype in (torch.float32, torch.float16, torch.bfloat16) and w.numel() > 0
+        w.device == first.device
+        and w.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and w.numel() > 0
+        and not is_batchedtensor(w)
         for w in matrices
     )
 

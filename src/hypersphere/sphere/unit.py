@@ -31,8 +31,7 @@ def widen(x: Tensor) -> Tensor:
 
 def needs_gradient(*tensors: Tensor) -> bool:
     """Of one of them; inside torch.vmap, where a tensor does not say, it may be."""
-    mapped = not torch.compiler.is_compiling() and any(map(is_batchedtensor, tensors))
-    return torch.is_grad_enabled() and (mapped or any(x.requires_grad for x in tensors))
+    return torch.is_grad_enabled() and any(is_batchedtensor(x) or x.requires_grad for x in tensors)
 
 
 def without_autocast(x: Tensor) -> torch.autocast:

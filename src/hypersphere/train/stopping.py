@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hypersphere.launch import launched
@@ -35,16 +35,14 @@ def stop_requests() -> Iterator[list[int]]:
 
     def request(signum: int, frame: Any) -> None:
         caught.append(signum)
-        for s, handler in before.items():
-            signal.signal(s, handler)
+        _put_back(before)
 
     for s in before:
         signal.signal(s, request)
     try:
         yield caught
     finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
+        _put_back(before)
 
 
 @contextlib.contextmanager
@@ -60,5 +58,9 @@ def undisturbed(caught: list[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
+        _put_back(before)
+
+
+def _put_back(handlers: Mapping[signal.Signals, Any]) -> None:
+    for s, handler in handlers.items():
+        signal.signal(s, handler)
