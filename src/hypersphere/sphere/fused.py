@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
 from hypersphere import kernels
 from hypersphere.kernels.pairwise_tiles import Shape, pull_places
 from hypersphere.sphere.potentials import KINDS, floor, near2
-from hypersphere.sphere.unit import needs_gradient, widen
+from hypersphere.sphere.unit import inside_vmap, needs_gradient, widen
 
 if TYPE_CHECKING:
     from hypersphere.kernels.pairwise import Law
@@ -26,12 +25,13 @@ if TYPE_CHECKING:
 def usable(matrices: Sequence[Tensor]) -> bool:
     """All on one GPU, of single or half precision, with numbers in them, and not inside torch.vmap?"""
     first = matrices[0]
-    return kernels.runs_on(first) and all(
-        w.device == first.device
-        and w.dtype in (torch.float32, torch.float16, torch.bfloat16)
-        and w.numel() > 0
-        and not is_batchedtensor(w)
-        for w in matrices
+    return (
+        kernels.runs_on(first)
+        and not inside_vmap()
+        and all(
+            w.device == first.device and w.dtype in (torch.float32, torch.float16, torch.bfloat16) and w.numel() > 0
+            for w in matrices
+        )
     )
 
 

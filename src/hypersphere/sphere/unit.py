@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
+from torch._C import _are_functorch_transforms_active
 
 
 def unit(x: Tensor) -> Tensor:
@@ -29,9 +29,14 @@ def widen(x: Tensor) -> Tensor:
     return wide
 
 
+def inside_vmap() -> bool:
+    """Or another transformation of torch.func."""
+    return _are_functorch_transforms_active()
+
+
 def needs_gradient(*tensors: Tensor) -> bool:
     """Of one of them; inside torch.vmap, where a tensor does not say, it may be."""
-    return torch.is_grad_enabled() and any(is_batchedtensor(x) or x.requires_grad for x in tensors)
+    return torch.is_grad_enabled() and (inside_vmap() or any(x.requires_grad for x in tensors))
 
 
 def without_autocast(x: Tensor) -> torch.autocast:
