@@ -153,6 +153,27 @@ def test_what_a_run_holds_out_stays_held_out(folder, tmp_path):
     assert lists.files_of(run.config, "validation")[0].paths != before[0].paths  # of a run that begins now
 
 
+def test_only_what_was_held_out_is_called_so(folder, tmp_path, capsys):
+    """An export beside its run knows; one elsewhere does not, nor is that known of other images."""
+    run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    inside, apart = export(run.path), export(run.path, tmp_path / "apart")
+    before = hs.diagnose(run)
+    for n in range(30):
+        draw(folder / f"red/more{n}.png", n, (99, 9, 9))
+    assert hs.diagnose(inside).of == f"{inside}: {before.of.partition(': ')[2]}"
+    assert " held-out images of " in before.of
+    assert re.search(r": \d+ images of /", hs.diagnose(apart).of)
+    draw(tmp_path / "other/a.png", 0, (99, 9, 9))
+    draw(tmp_path / "other/b.png", 1, (99, 9, 9))
+    assert f": 2 images of {tmp_path}/other" in hs.diagnose(run, data=str(tmp_path / "other")).of
+    folder.rename(tmp_path / "moved")
+    for path in (inside, apart):
+        capsys.readouterr()
+        assert main(["diagnose", str(path)]) == 2
+        assert "--root" in capsys.readouterr().err
+        assert hs.diagnose(path, root=tmp_path / "moved").findings
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_small_sets_of_train_val_and_test(tmp_path, labelled, capsys):
     """Fewer images of a class than a fifth could be taken of; none with a label at all."""

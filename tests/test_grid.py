@@ -22,6 +22,7 @@ from hypersphere.grid import Point, missing, product, results_in, rows
 from hypersphere.options import value_optional
 from hypersphere.results import Result, name_of
 from hypersphere.train import read_metrics
+from tests.pictures import draw
 
 SMALL = {"hidden": 32, "projection": 8, "batch": 32, "epochs": 1, "knn_every": 0, "device": "cpu", "log_every": 1}
 WORDS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
@@ -175,6 +176,37 @@ def test_runs_that_are_the_same_are_one_and_fields_without_a_hash_tell_runs_apar
     apart = points("byol", "--data", "digits", "--over", "precision=float32,bfloat16")
     assert len({point.config.hash for point in apart}) == 1
     assert len(missing(apart, {}, ("knn",))) == 2
+
+
+def test_runs_that_differ_by_what_nothing_looks_at_are_one():
+    """And in the table each has its row."""
+    words = ["method=byol,simclr", "tau=0.9,0.99", "seed=0,1"]
+    found = points("byol", "--data", "digits", "--epochs", "5", "--over", *words)
+    assert len(found) == 8
+    assert len(missing(found, {}, ("knn",))) == 6  # SimCLR has no tau
+    simclr = [point for point in found if point.values["method"] == "simclr" and point.values["seed"] == 1]
+    assert [point.values["tau"] for point in simclr] == [0.9, 0.99]
+    assert len({point.name for point in simclr}) == 1
+    assert [row.values["tau"] for row in rows(found, {})] == [0.9, 0.99, 0.9, 0.99]
+
+
+def test_a_sweep_notices_other_images_and_labels_in_a_folder(tmp_path):
+    draw(tmp_path / "in", 6)
+    table, options = tmp_path / "labels.csv", ("--data", str(tmp_path / "in"), "--epochs", "5", "--over", "seed=0")
+
+    def name(*more):
+        (point,) = points("byol", *more, *options)
+        return point.name
+
+    bare = name()
+    table.write_text("path,label\n001.png,a\n002.png,b\n004.png,b\n")
+    said = ("--labels", str(table))
+    first = name(*said)
+    assert first == name(*said) != bare
+    table.write_text("path,label\n001.png,a\n002.png,b\n004.png,a\n")
+    relabelled = name(*said)
+    draw(tmp_path / "in/more", 1)
+    assert len({bare, first, relabelled, name(*said), name()}) == 5
 
 
 def test_rows_are_means_over_seeds_in_the_order_of_the_grid():

@@ -78,6 +78,16 @@ def test_more_views_than_a_method_takes_are_refused(name):
         small(name)(two._replace(views=(*two.views, two.views[0])))
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_one_view_is_refused_but_with_labels(name):
+    one = batch()._replace(views=batch().views[:1], label=torch.arange(len(batch().sample)) % 2)
+    if name == "supervised":
+        assert small(name)(one).loss.isfinite()
+        return
+    with pytest.raises(UserError, match=f"{METHODS[name].__name__} learns from two views of each image, not 1"):
+        small(name)(one)
+
+
 def test_views_come_in_a_batch():
     with pytest.raises(UserError, match=r"BYOL takes an hs.methods.Batch of views, not a tuple"):
         byol()(tuple(batch()))

@@ -28,6 +28,20 @@ class Small(nn.Module):
     def forward(self, images):
         return self.net(images)
 
+class Parametrized(Small):
+    def __init__(self):
+        super().__init__(1)
+        nn.utils.parametrizations.weight_norm(self.net[0])
+        self.last = nn.utils.parametrizations.orthogonal(nn.Linear(24, 24, bias=False))
+
+    def forward(self, images):
+        return self.last(self.net(images))
+
+class Lazy(Small):
+    def __init__(self):
+        super().__init__(1)
+        self.net[0] = nn.LazyConv2d(24, 3)
+
 def grey():
     return Small(1)
 
@@ -96,6 +110,19 @@ def test_a_run_with_an_encoder_of_ones_own(here, capsys):
         capsys.readouterr()
         assert main(["diagnose", named, "--images", "64"]) == 0
         assert "features of 24 dimensions" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_lines_of_the_card_load_weights_as_parametrizations_put_them_out(here):
+    (here / "own_nets.py").write_text(MODULE)
+    hs.pretrain("byol", "digits", encoder="own_nets:Parametrized", epochs=1, hidden=16, out="run", progress=False)
+    folder, found = hs.export("run"), {}
+    lines = json.loads((folder / "card.json").read_text())["load"]["own_nets"]
+    exec("\n".join(lines).replace('"encoder.safetensors"', repr(str(folder / "encoder.safetensors"))), found)
+    images = torch.randn(4, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(found["model"](images), hs.load("run").encoder(images))
+    with pytest.raises(UserError, match="own_nets:Lazy is lazy: run a batch through it where it is made"):
+        hs.pretrain("byol", "digits", encoder="own_nets:Lazy", epochs=1)
 
 
 def test_a_function_is_given_as_itself_in_python(here):

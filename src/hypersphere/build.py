@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import UninitializedParameter
 
 from hypersphere.collectives import size
 from hypersphere.config import Config
@@ -41,6 +42,8 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
     encoder = build_encoder(
         config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
     )
+    if any(isinstance(weight, UninitializedParameter) for weight in encoder.parameters()):
+        raise UserError(f"`encoder` {config.encoder} is lazy: run a batch through it where it is made")
     if begin:
         start_from(encoder, config, channels)
     kind = method_of(config.method)

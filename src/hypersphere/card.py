@@ -11,7 +11,7 @@ from hypersphere.config import Config
 from hypersphere.data.decode import WHITE
 from hypersphere.loading import KIND, Preprocess
 from hypersphere.machine import provenance
-from hypersphere.nn import ENCODERS, features_of
+from hypersphere.nn import ENCODERS, build_encoder, features_of
 from hypersphere.nn.encoders import takes_channels
 from hypersphere.nn.weights import WEIGHTS
 from hypersphere.nn.zoo import OPTIONS
@@ -75,7 +75,7 @@ def _snippets(config: Config, channels: int, encoder: nn.Module) -> dict[str, li
     if is_reference(config.encoder):
         module, _, maker = config.encoder.partition(":")
         given = f"channels={channels}" if takes_channels(referred_to(config.encoder)) else ""
-        return {module: _lines(module, f"{module}.{maker}({given})", [])}
+        return {module: _lines(module, f"{module}.{maker}({given})", list(_made_plain(config, channels)))}
     if library == "timm":
         return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
     if config.encoder not in ENCODERS:
@@ -97,6 +97,14 @@ def _lines(library: str, model: str, changes: list[str]) -> list[str]:
         f'model.load_state_dict(safetensors.torch.load_file("{WEIGHTS}"))',
         "model.eval()",
     ]
+
+
+def _made_plain(config: Config, channels: int) -> Iterator[str]:
+    """The weights are as parametrizations put them out."""
+    for where, module in build_encoder(config.encoder, channels=channels).named_modules():
+        for name in getattr(module, "parametrizations", ()):
+            place = f'model.get_submodule("{where}")' if where else "model"
+            yield f'torch.nn.utils.parametrize.remove_parametrizations({place}, "{name}")'
 
 
 def _norm(config: Config) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from hypersphere.errors import UserError
 from hypersphere.fanout import FanOut
 from hypersphere.idle import idle_options
 from hypersphere.jobs import Job, check_failed, run_jobs
+from hypersphere.lists import edition_of
 from hypersphere.methods import Method
 from hypersphere.methods import name_of as name_of_method
 from hypersphere.paper.state import Estimate, estimate
@@ -28,6 +30,7 @@ class Point(NamedTuple):
 
     values: dict[str, Any]
     config: Config
+    files: str = ""  # which edition of a folder's images and labels it is
 
     @property
     def title(self) -> str:
@@ -36,12 +39,12 @@ class Point(NamedTuple):
     @property
     def cell(self) -> str:
         """What tells its results from others, beside the hash: the data, swept fields that are not hashed, and which
-        edition of the user's code and arrays made them."""
+        edition of the user's images, arrays and code made them."""
         apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
         config = self.config
         own = [name for name in (config.method, config.encoder, config.regularizer or "") if is_reference(name)]
         own += [config.data] if is_arrays(config.data) else []
-        apart += [f"-{hash}" for hash in dict.fromkeys(map(edition, own))]
+        apart += [f"-{hash}" for hash in dict.fromkeys((self.files, *map(edition, own))) if hash]
         return f"{self.config.title}-{self.config.data_name}" + "".join(apart).replace("/", "-")
 
     @property
@@ -49,15 +52,25 @@ class Point(NamedTuple):
         return name_of(self.cell, self.config)
 
 
-def distinct(points: Iterable[Point]) -> list[Point]:
-    """Each run once, however often its values were said; a field that changes none of them is a mistake."""
-    found = list({point.name: point for point in points}.values())
+def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
+    """Of the grid, each once, however often its values were said. Those that differ by what nothing looks at are one
+    run; a field that changes none of them is a mistake."""
+    files, first = cache(edition_of), dict[str, Config]()
+    points = [Point(own, config, files(config.data, config.labels)) for own, config in values]
+    shared = (point._replace(config=first.setdefault(_acting(point), point.config)) for point in points)
+    found = list({repr(point.values): point for point in shared}.values())
     idle = set.intersection(*(idle_options(point.config) for point in found))
     for name in found[0].values:
         if name in idle and len({repr(point.values[name]) for point in found}) > 1:
             runs = ", ".join(dict.fromkeys(f"{point.config.title} with {point.config.data}" for point in found))
             raise UserError(f"`over` {name}: of no effect on {runs}; leave it out")
     return found
+
+
+def _acting(point: Point) -> str:
+    """Its name, if options that nothing looks at had their defaults."""
+    defaults = {name: getattr(Config(), name) for name in idle_options(point.config)}
+    return point._replace(config=point.config.replace(**defaults)).name
 
 
 def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
@@ -92,9 +105,9 @@ def sweep(
     `options` are the fields of `Config`. What has a result in `out` is not repeated.
     """
     grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
-    points = distinct(Point(values, _config(_kept(method), data, {**options, **values})) for values in grid)
+    points = distinct((values, _config(_kept(method), data, {**options, **values})) for values in grid)
     failed = run_points(points, Path(out), tuple(probes), FanOut(workers, ray, retries))
-    check_failed(failed, len(points))
+    check_failed(failed, len({point.name for point in points}))
     found = results_in(Path(out))
     return [found[point.name] for point in points]
 

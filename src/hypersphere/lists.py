@@ -1,5 +1,6 @@
 """The files of a run: which of a folder they are, and where they lie now."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -59,6 +60,20 @@ def _split_folders(where: str) -> dict[str, Path]:
         if len(names) > 1:
             raise UserError(f"{where}: {' and '.join(names)} could each be the {part} images: rename all but one")
     return {part: Path(where, *names) for part, names in named.items()}
+
+
+def edition_of(data: str, labels: str | None) -> str:
+    """Of the files that a run would learn from now, and what is said of them: the first digits of a hash. None of sets
+    by name, nor of arrays, which have their own."""
+    if not is_folder(data):
+        return ""
+    digest = hashlib.sha256()
+    for part, files in parts_of(data, labels).items():
+        digest.update("\0".join((part, *files.classes)).encode())
+        digest.update(b"\0".join(map(os.fsencode, files.paths)))
+        for numbers in (files.labels, files.groups):
+            digest.update(b"" if numbers is None else numbers.numpy().tobytes())
+    return digest.hexdigest()[:8]
 
 
 def files_of(config: Config, holdout: Holdout, run: Path | None = None) -> tuple[Listing, Listing]:

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from hypersphere.build import view_recipe
 from hypersphere.config import Config, recipe
 from hypersphere.data import Images
+from hypersphere.data.shards import is_shards
 from hypersphere.errors import UserError, first_line, similar
 from hypersphere.evaluate import centre, in_channels
 from hypersphere.evaluate.features import frozen
-from hypersphere.lists import files_of, with_root, without_list
+from hypersphere.lists import FILES, files_of, with_root, without_list
 from hypersphere.loading import load, read_card
 from hypersphere.machine import pick_device
 from hypersphere.nn import build_encoder
@@ -24,10 +25,12 @@ from hypersphere.nn.blocks import features_in
 from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
-from hypersphere.run import Run, load_run
+from hypersphere.presets import is_folder
+from hypersphere.regularize.where import PARALLEL
+from hypersphere.run import Run, load_config, load_run
 from hypersphere.sets import images_of, in_files, is_held_out
 from hypersphere.views import Recipe, Views, folder_recipe
-from hypersphere.written import is_reference
+from hypersphere.written import is_arrays, is_reference
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 AT_ONCE = 64
@@ -92,12 +95,22 @@ def subject_of(target: str | Path | Run | nn.Module, wishes: Wishes) -> Subject:
         return _of_run(target, wishes)
     if isinstance(target, str | Path) and (exported := _exported(Path(target), wishes)):
         return _of_exported(exported, wishes)
-    encoder, title = (target, type(target).__name__) if isinstance(target, nn.Module) else _named(str(target), wishes)
-    if not isinstance(target, nn.Module):
+    if isinstance(target, nn.Module):
+        encoder = _unwrapped(target)
+        title = type(encoder).__name__
+    else:
+        encoder, title = _named(str(target), wishes)
         encoder.to(pick_device(wishes.device))
     config, channels = recipe("byol", "digits", root=wishes.root), _channels(encoder, wishes.data)
     pictures = _pictures(config, wishes, wishes.images or 256, _like_photographs(wishes.data, channels))
     return _shown(title, encoder, {"encoder": encoder}, pictures, channels, _sides(encoder, wishes))
+
+
+def _unwrapped(network: nn.Module) -> nn.Module:
+    """What is inside torch.compile, DataParallel and DistributedDataParallel."""
+    while inside := getattr(network, "_orig_mod", None) or (isinstance(network, PARALLEL) and network.module):
+        network = inside
+    return network
 
 
 def _of_run(run: Run, wishes: Wishes) -> Subject:
@@ -129,12 +142,23 @@ def _exported(path: Path, wishes: Wishes) -> Path | None:
 
 def _of_exported(folder: Path, wishes: Wishes) -> Subject:
     loaded = load(folder, wishes.device)
-    config = _located(Config.from_json(read_card(folder / CARD)["run"]["config"]).replace(root=None), wishes)
-    config = without_list(config) if wishes.data is None else config
+    about = read_card(folder / CARD)["run"]
+    config, run = _located(Config.from_json(about["config"]).replace(root=None), wishes), folder.absolute().parent
+    listed = (run / FILES).is_file() and load_config(run).hash == about["hash"]
+    if wishes.data is None and not listed:
+        config = without_list(config)
+        if wishes.root is None and is_folder(config.data) and not is_shards(config.data):
+            _check_there(config.data, folder)
     own = view_recipe(config)
-    pictures = _pictures(config, wishes, wishes.images or 2000, own)
+    pictures = _pictures(config, wishes, wishes.images or 2000, own, run if listed else None)
     parts, sides = {"encoder": loaded.encoder}, (wishes.size or own.size,)
     return _shown(f"{folder}", loaded.encoder, parts, pictures, len(own.mean), sides)
+
+
+def _check_there(data: str, learnt: Path) -> None:
+    if not Path(data).exists():
+        told = "say where it lies now by `root`, or which other images to show by `data`"
+        raise UserError(f"{data}, from which {learnt} learnt, is not there: {told}")
 
 
 def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | None = None) -> Pictures:
@@ -145,8 +169,9 @@ def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | 
         config, run = recipe("byol", wishes.data or "", root=config.root, white=config.white), None
     files = files_of(config, config.holdout, run) if in_files(config) else None
     images = images_of(config, config.holdout, (2, n), run=run, files=files)
-    kind = "held-out" if is_held_out(*(files or images)) else "training"
-    return Pictures(images[1].pixels[:n], view_recipe(config), f"{kind} images of {config.data}")
+    known = run is not None or not (is_folder(config.data) or is_arrays(config.data))  # which of them were held out
+    kind = ("held-out " if is_held_out(*(files or images)) else "training ") if known else ""
+    return Pictures(images[1].pixels[:n], view_recipe(config), f"{kind}images of {config.data}")
 
 
 def _like_photographs(data: str | Tensor | None, channels: int) -> Recipe:

@@ -70,6 +70,19 @@ def test_folders_of_a_split_stay_one_with_a_table(tmp_path):
         assert {part: "".join(sorted(path.stem for path in files.paths)) for part, files in found.items()} == wanted
 
 
+def test_a_link_may_stand_in_either_path(tmp_path):
+    for name in "abcd":
+        (tmp_path / "images").mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / f"images/{name}.jpg")
+    (tmp_path / "link").symlink_to("images")
+    for given, said in (("images", "link"), ("link", "images")):
+        rows = "".join(f"{tmp_path}/{said}/{name}.jpg,{name}\n" for name in "abc")
+        (tmp_path / "labels.csv").write_text(f"path,label\n{rows}")
+        found = lists.parts_of(str(tmp_path / given), str(tmp_path / "labels.csv"))["train"]
+        assert found.labels.tolist() == [0, 1, 2, -1]
+        assert found.paths[0] == tmp_path / given / "a.jpg"
+
+
 def test_groups(tmp_path):
     """What is of none is a group of its own."""
     found = listed(tmp_path, "path,label,group\na.jpg,x,anna\nb.jpg,y,\nc.jpg,x,anna\nd.jpg,y,ben\n", count=5)["train"]

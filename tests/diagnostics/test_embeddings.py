@@ -30,7 +30,7 @@ def test_every_kind_of_file_gives_the_rows(tmp_path, monkeypatch):
         np.testing.assert_array_equal(rows_of(tmp_path / name), X)
 
 
-def test_parquet_of_vectors_or_of_columns(tmp_path):
+def test_parquet_of_vectors_or_of_columns(tmp_path, capsys):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     names = [str(n) for n in range(50)]
     parquet.write_table(arrow.table({"path": names, "vector": list(X)}), tmp_path / "v.parquet")
@@ -39,6 +39,14 @@ def test_parquet_of_vectors_or_of_columns(tmp_path):
     parquet.write_table(arrow.table({"id": list(range(50)), "vector": large}), tmp_path / "l.parquet")
     for name in ("v.parquet", "c.parquet", "l.parquet"):
         np.testing.assert_array_equal(rows_of(tmp_path / name), X)
+    columns = {f"d{n}": X[:, n] for n in range(6)}
+    beside = {"label": [n % 3 for n in range(50)], "__index_level_0__": list(range(50))}
+    parquet.write_table(arrow.table({**columns, **beside}), tmp_path / "labelled.parquet")
+    np.testing.assert_array_equal(rows_of(tmp_path / "labelled.parquet"), X)
+    assert "columns of whole numbers (label, __index_level_0__) are taken for none" in capsys.readouterr().err
+    bytes_ = {name: (10 * values).astype(np.int8) for name, values in columns.items()}
+    parquet.write_table(arrow.table({**bytes_, "__index_level_0__": list(range(50))}), tmp_path / "bytes.parquet")
+    np.testing.assert_array_equal(rows_of(tmp_path / "bytes.parquet"), (10 * X).astype(np.int8))
     parquet.write_table(arrow.table({"vector": [[1.0, 2.0], [3.0]]}), tmp_path / "ragged.parquet")
     with pytest.raises(UserError, match=r"ragged: its vectors have 2, 1 dimensions"):
         read_embeddings(tmp_path / "ragged.parquet")

@@ -216,6 +216,14 @@ def test_a_function_chooses_by_the_name_inside_a_wrapper():
     assert wrapped.per_layer().keys() == {"projector.0", "projector.2"}
 
 
+def test_a_part_may_be_wrapped():
+    model = nn.ModuleDict({"backbone": nn.DataParallel(nn.Sequential(nn.Linear(4, 4))), "head": nn.Linear(4, 4)})
+    for where in ("backbone.0", "backbone.module.0", "backbone", "backbone.module"):
+        assert list(EnergyRegularizer(model, where=where).per_layer()) == ["backbone.0"]
+    model["backbone"].register_module("0", nn.Linear(4, 4))  # beside what it is around
+    assert EnergyRegularizer(model).per_layer().keys() == {"backbone.module.0", "backbone.0", "head"}
+
+
 def test_a_layer_alone_has_no_parts_to_name():
     with pytest.raises(ValueError, match=r"tell apart in 'nosuch'; of any other matrix of weights there is hs\."):
         EnergyRegularizer(nn.Linear(3, 3), where="nosuch")

@@ -65,10 +65,8 @@ def sweep(words: list[str]) -> None:
     points, found = _points(method, words, over, known), results_in(options.out)
     jobs = missing(points, found, options.probes)
     begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
-    print(
-        f"{len(points)} runs: {len(points) - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start",
-        flush=True,
-    )
+    runs = len({point.name for point in points})
+    print(f"{runs} runs: {runs - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start", flush=True)
     if options.dry_run:
         for job in jobs:
             print(job)
@@ -102,7 +100,7 @@ def _points(
     method: str, words: list[str], over: Mapping[str, list[str]], known: Callable[..., Config] = recipe_of
 ) -> "list[Point]":
     """Each as pretrain would understand it. `known`: the recipe of a method on data."""
-    from hypersphere.grid import Point, distinct, product
+    from hypersphere.grid import distinct, product
     from hypersphere.recipes import located
 
     points = []
@@ -112,7 +110,7 @@ def _points(
         said = [part for name, value in values.items() for part in _said(name, value)]
         options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
         config = options.config(options.workers if "workers" in values else None)
-        points.append(Point({name: _value(config, name, values[name]) for name in values}, located(config)))
+        points.append(({name: _value(config, name, values[name]) for name in values}, located(config)))
     return distinct(points)
 
 

@@ -1,6 +1,7 @@
 """What a CSV file says of a folder's images: their labels and, if wanted, the split, or what must not be split."""
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -29,20 +30,22 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
 
     Columns: path (below the folder, or whole), label (none: −1) and, if wanted, `split` (train, val or test) and
     `group`, such as a patient: of one group all images are held out, or none."""
-    rows = _by_place(table, folder)
-    said = [rows.get(str(path), Row()) for path in files.paths]
+    rows, names = _by_place(table, folder), list(map(str, files.paths))
+    if rows.keys().isdisjoint(names):  # a link may stand in the one, and where it leads to in the other
+        rows, names = {os.path.realpath(name): row for name, row in rows.items()}, list(map(os.path.realpath, names))
+    said = [rows.get(name, Row()) for name in names]
     classes = tuple(sorted({row.label for row in rows.values() if row.label}))
     number = {name: n for n, name in enumerate(classes)}
     labels = torch.tensor([number.get(row.label, -1) for row in said])
     if not (labels >= 0).any():
         told = f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}"
         raise UserError(f"{told}: its paths must be whole, or relative to that folder")
-    _check_names(table, rows, files)
+    _check_names(table, rows, names)
     files = replace(files, labels=labels, classes=classes, groups=_groups(said))
     usual = [parts.get(Path(path).relative_to(folder).parts[0], "train") if parts else "train" for path in files.paths]
-    names = [_part(row.split or part, table) for row, part in zip(said, usual, strict=True)]
-    _check_groups(table, said, names)
-    where = {part: [n for n, other in enumerate(names) if other == part] for part in dict.fromkeys(names)}
+    split = [_part(row.split or part, table) for row, part in zip(said, usual, strict=True)]
+    _check_groups(table, said, split)
+    where = {part: [n for n, other in enumerate(split) if other == part] for part in dict.fromkeys(split)}
     if "train" not in where:
         raise UserError(f"`labels` {table}: its column split leaves no image to learn from (train)")
     return {part: files[torch.tensor(numbers)] for part, numbers in where.items()}
@@ -78,10 +81,10 @@ def _rows(table: Path) -> list[Row]:
     return found
 
 
-def _check_names(table: Path, rows: Mapping[str, Row], files: Listing) -> None:
+def _check_names(table: Path, rows: Mapping[str, Row], images: Sequence[str]) -> None:
     """Rows that name no image are told. With a split, an image to be tested with, of which the table has another name,
     would be learnt from."""
-    there = set(map(str, files.paths))
+    there = set(images)
     unknown, unnamed = [name for name in rows if name not in there], [name for name in there if name not in rows]
     if not unknown:
         return

@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from hypersphere.errors import UserError, first_line
+from hypersphere.progress import tell
 
 PIECE = 2**25  # bytes read at once
 
@@ -132,7 +133,8 @@ def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _parquet(path: Path) -> Embeddings:
-    """The one column of vectors; or else all columns of numbers, a dimension each."""
+    """The one column of vectors; or else all columns of numbers, a dimension each: of whole numbers, such as those of
+    rows or labels, where there are no others."""
     try:
         import pyarrow as arrow  # type: ignore[import-untyped]
         from pyarrow import parquet
@@ -145,12 +147,15 @@ def _parquet(path: Path) -> Embeddings:
     schema, types = file.schema_arrow, arrow.types
     kinds = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     lists = [f.name for f in schema if any(kind(f.type) for kind in kinds)]
-    scalars = [f.name for f in schema if types.is_floating(f.type) or types.is_integer(f.type)]
+    floats, whole = ([f.name for f in schema if kind(f.type)] for kind in (types.is_floating, types.is_integer))
+    scalars = floats or [name for name in whole if not name.startswith("__index_level_")]  # of pandas
     if len(lists) > 1:
         raise UserError(f"{path} has several columns of vectors ({', '.join(lists)}): keep one")
     if not lists and not scalars:
         raise UserError(f"{path} has no column of vectors and none of numbers")
     columns = lists or scalars
+    if floats and whole and not lists:
+        tell(f"{path}: the columns of whole numbers ({', '.join(whole)}) are taken for none of the vectors")
 
     def pieces() -> Iterator[np.ndarray]:
         for part in file.iter_batches(batch_size=8192, columns=columns):

@@ -39,6 +39,7 @@ class Method(nn.Module, ABC):
     encoder: nn.Module  # what evaluation gets
     spreading: tuple[Spreading, ...] = ()
     takes_small_crops = False  # whether a batch may have more than two views
+    takes_one_view = False  # or a single one
     growing: tuple[str, ...] = ()  # buffers whose shape is that of the data, known from the first epoch on
 
     @abstractmethod
@@ -48,7 +49,8 @@ class Method(nn.Module, ABC):
         """Of several processes, in whoever's loop: every BatchNorm has the statistics of all."""
         if not hasattr(batch, "views"):
             raise UserError(f"{type(self).__name__} takes an hs.methods.Batch of views, not a {type(batch).__name__}")
-        if len(batch.views) > 2 and not self.takes_small_crops:
+        few, many = len(batch.views) < 2 - self.takes_one_view, len(batch.views) > 2 and not self.takes_small_crops
+        if few or many:
             raise UserError(f"{type(self).__name__} learns from two views of each image, not {len(batch.views)}")
         if size() > 1:
             keep_views_apart(self)

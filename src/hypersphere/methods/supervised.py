@@ -24,6 +24,8 @@ class Supervised(Method):
     and biases have no weight decay. There is no projector: losses that spread projections see the encoder's output.
     """
 
+    takes_one_view = True
+
     def __init__(self, encoder: nn.Module, features: int, classes: int = 2) -> None:
         super().__init__()
         if classes < 2:

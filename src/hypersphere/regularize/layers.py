@@ -141,12 +141,20 @@ def has_neurons(model: nn.Module) -> bool:
 
 def layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """All layers of neurons that can be told apart, frozen or not, by name; tied ones once."""
-    return _once(_layers(model))
+    return _once(_plainly_named(_layers(model), model)[0])
 
 
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     layers = ((name, module) for name, module in model.named_modules() if isinstance(module, _KINDS))
     return [(name, module) for name, module in layers if _counts(module)]
+
+
+def _plainly_named(
+    layers: Sequence[tuple[str, nn.Module]], model: nn.Module
+) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
+    """By their names inside wrappers; and these with their whole names."""
+    names = plain_names(model, [name for name, _ in layers])
+    return list(zip(names, [module for _, module in layers], strict=True)), names
 
 
 def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
@@ -159,11 +167,9 @@ def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     """The trainable layers that match, tied ones once; every part of `where` has to match one."""
-    found = _layers(model)
-    names, before = plain_names([name for name, _ in found])
-    layers = list(zip(names, [module for _, module in found], strict=True))
+    layers, names = _plainly_named(_layers(model), model)
     wanted: set[nn.Module] = set()
-    for told, choice in choices(where, before):
+    for told, choice in choices(where, names):
         matching = [(name, module) for name, module in layers if choice(name, module)]
         trainable = {module for _, module in matching if _trainable(module)}
         if matching and not trainable:

@@ -1,7 +1,7 @@
 """What `where` may say, and which layers it means."""
 
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,13 +10,13 @@ from torch import nn
 Choice = Callable[[str, nn.Module], bool]
 Part = str | nn.Module | type[nn.Module]
 Where = Part | Iterable[Part] | Choice | None
-# parts of names that wrappers add: torch.compile, FullyShardedDataParallel, activation checkpointing
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+# parts of names that other wrappers add: torch.compile, FullyShardedDataParallel, activation checkpointing
 WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
-def choices(where: Where, before: str) -> list[tuple[str, Choice]]:
-    """Each part of `where` in words, and as a function of a layer's plain name and module. `before`: as plain_names
-    found it."""
+def choices(where: Where, whole: Mapping[str, str]) -> list[tuple[str, Choice]]:
+    """Each part of `where` in words, and as a function of a layer's plain name and module. `whole`: see plain_names."""
     if where is None:
         return [("it", lambda name, module: True)]
     if callable(where) and not isinstance(where, nn.Module | type):
@@ -24,13 +24,13 @@ def choices(where: Where, before: str) -> list[tuple[str, Choice]]:
     parts = list(where) if isinstance(where, Iterable) and not isinstance(where, str | nn.Module) else [where]
     if not parts:
         raise ValueError("where is empty: name a sub-network, or leave it out for the whole model")
-    return [_choice(part, before) for part in parts]
+    return [_choice(part, whole) for part in parts]
 
 
-def _choice(part: Any, before: str) -> tuple[str, Choice]:
+def _choice(part: Any, whole: Mapping[str, str]) -> tuple[str, Choice]:
     if isinstance(part, str):
         plain = _unwrapped(part)
-        return repr(part), lambda name, module: _matches(name, plain) or _matches(before + name, plain)
+        return repr(part), lambda name, module: _matches(name, plain) or _matches(whole[name], plain)
     if isinstance(part, nn.Module):
         inside = set(part.modules())
         return f"the {type(part).__name__} given", lambda name, module: module in inside
@@ -44,11 +44,20 @@ def _matches(name: str, pattern: str) -> bool:
     return name == pattern or name.startswith(pattern + ".") or fnmatchcase(name, pattern)
 
 
-def plain_names(names: Sequence[str]) -> tuple[list[str], str]:
-    """Those of the model inside its wrappers; and what DistributedDataParallel has put before them, or nothing."""
-    plain = [_unwrapped(name) for name in names]
-    before = "module." if all(name.startswith("module.") for name in plain) else ""
-    return [name.removeprefix(before) for name in plain], before
+def plain_names(model: nn.Module, names: Sequence[str]) -> dict[str, str]:
+    """By the names of layers inside wrappers, those with what data parallel ones put before: a part is named by either.
+    Wrappers of other libraries put `module` before all of them."""
+    parallel = {name for name, module in model.named_modules() if isinstance(module, PARALLEL)}
+    plain = {_unwrapped(_inside(name, parallel)): _unwrapped(name) for name in names}
+    if len(plain) < len(names):  # of a wrapper with layers of its own
+        return {name: name for name in names}
+    others = all(name.startswith("module.") for name in plain)
+    return {name.removeprefix("module."): whole for name, whole in plain.items()} if others else plain
+
+
+def _inside(name: str, parallel: Container[str]) -> str:
+    parts = name.split(".")
+    return ".".join(part for n, part in enumerate(parts) if part != "module" or ".".join(parts[:n]) not in parallel)
 
 
 def _unwrapped(name: str) -> str:
