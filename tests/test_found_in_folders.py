@@ -94,6 +94,8 @@ def test_defaults_follow_what_is_there():
     assert (photographs["size"], photographs["stem"], photographs["batch"]) == (224, "imagenet", 512)
     assert photographs["encoder"] == "torchvision/resnet50"
     assert folder_options(10, 4)["batch"] == 5
+    assert [folder_options(500, 300, size)["stem"] for size in (64, 66, 80)] == ["cifar", "imagenet", "imagenet"]
+    assert folder_options(500, 300, 80)["size"] == 80
 
 
 def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):

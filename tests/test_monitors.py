@@ -2,17 +2,21 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from hypersphere import diagnose
 from hypersphere.build import build_method, view_recipe
 from hypersphere.config import recipe
 from hypersphere.data import Images, load_data
 from hypersphere.machine import execution_of
 from hypersphere.monitors import monitors_of
+from hypersphere.recipes import recipe_for
 from hypersphere.sphere import alignment, effective_rank, uniformity
 from hypersphere.views import Views, evaluation_view
+from tests.networks import SMALL_ENCODER
 
 
 @pytest.mark.parametrize(("data", "side", "most"), [("stl10", 96, 227), ("cifar10", 32, 240)])
@@ -31,6 +35,28 @@ def test_monitors_see_large_images_in_pieces(data, side, most):
     assert knn["uniformity_of_features"] == pytest.approx(float(uniformity(features)), rel=1e-4)
     assert spread["alignment"] == pytest.approx(float(alignment(one, other)), rel=1e-4)
     assert spread["effective_rank"] == pytest.approx(float(effective_rank(one)), rel=1e-4)
+
+
+def test_of_sorted_arrays_all_classes_are_watched_and_diagnosed(tmp_path):
+    """Each a shade of its own, by which the images are sorted."""
+    shades = np.repeat(np.arange(5, dtype=np.uint8) * 50, 500)
+    pixels = np.broadcast_to(shades[:, None, None], (2500, 8, 8))
+    np.savez(tmp_path / "a.npz", train_images=pixels, train_labels=shades, val_images=pixels, val_labels=shades)
+    config = recipe_for("byol", str(tmp_path / "a.npz"), encoder=SMALL_ENCODER, hidden=8, projection=4, device="cpu")
+    images, seen = load_data(config.data, "validation"), []
+
+    class Shade(nn.Module):
+        def forward(self, x):
+            seen.extend(x[:, :, 0, 0].mean(1).tolist())
+            return x.flatten(1)
+
+    energies, *_ = monitors_of(config, build_method(config, channels=3), *images, execution_of(config))
+    energies(Shade())
+    assert len(seen) == 1024
+    assert len(set(seen)) == 5
+    seen.clear()
+    diagnose(Shade(), data=config.data, images=100, size=16)
+    assert len({round(value, 4) for value in seen}) >= 5
 
 
 def test_one_image_is_too_few_to_watch():

@@ -2,7 +2,9 @@
 
 import json
 import multiprocessing
+import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,10 +18,12 @@ from hypersphere.data import SOURCES, Images, load_data
 from hypersphere.data.sources import Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
+from hypersphere.evaluate.finetune import fine_tune
 from hypersphere.files import own
 from hypersphere.idle import unused_options
 from hypersphere.machine import provenance
 from hypersphere.presets import DATA, PRESETS
+from hypersphere.recipes import recipe_for
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.views import RECIPES, evaluation_view
 from tests.networks import SMALL_ENCODER
@@ -101,18 +105,34 @@ def test_fine_tuning_leaves_the_run_as_it_is(folder, capsys):
     assert f"{found['semi-1']['top5']:.2f}" in row
 
 
-def test_fine_tuning_that_diverges_is_told_and_not_kept(folder, capsys):
+@pytest.mark.parametrize("probe", ["linear", "linear-cached", "knn", "semi-1"])
+def test_features_that_are_no_numbers_have_no_accuracy(folder, capsys, probe):
     saved = load_checkpoint(folder / "checkpoint.pt")
     for name, value in saved["method"].items():
         if name.startswith("encoder") and value.ndim > 1:
             value.fill_(torch.nan)
     save_checkpoint(folder / "checkpoint.pt", saved)
+    assert main(["evaluate", str(folder), "--probes", probe, "--device", "cpu"]) == 2
+    assert "1137 of 1137 images have features of NaN or infinity: did it diverge?" in capsys.readouterr().err
+    assert not (folder / "evaluation.json").exists()
+
+
+def test_fine_tuning_that_diverges_is_told_and_not_kept(folder, capsys, monkeypatch):
+    monkeypatch.setattr("hypersphere.evaluate.suite.fine_tune", partial(fine_tune, lr=1e30))
     assert main(["evaluate", str(folder), "--probes", "semi-1", "--device", "cpu"]) == 2
     printed = capsys.readouterr()
-    assert "fine-tuning diverged: its loss is nan after epoch 1 of 60 on 10 images" in printed.err
+    assert re.search(r"fine-tuning diverged: its loss is (nan|inf) after epoch \d+ of 60 on 10 images", printed.err)
     assert "choose other --probes" in printed.err
     assert (printed.out, len(printed.err.splitlines())) == ("", 1)
     assert not (folder / "evaluation.json").exists()
+
+
+def test_clusters_must_be_fewer_than_images_before_there_is_a_folder(tmp_path):
+    with pytest.raises(UserError, match="`prototypes` 2000 is more than the 1137 images to be clustered"):
+        hs.pretrain("deepcluster", "digits", prototypes=2000, out=tmp_path / "run", **OPTIONS)
+    assert not (tmp_path / "run").exists()
+    np.savez(tmp_path / "few.npz", images=np.zeros((120, 32, 32), np.uint8))
+    assert recipe_for("deepcluster", tmp_path / "few.npz").prototypes == 15
 
 
 @pytest.fixture
@@ -238,6 +258,8 @@ def test_a_run_goes_on_by_the_name_of_its_method(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = hs.pretrain("byol", "some.npz", encoder=SMALL_ENCODER, hidden=8, projection=4, out="arrays", **small)
     assert hs.pretrain("byol", "some.npz", resume=run.path, progress=False).step == run.step
+    rooted = hs.pretrain("byol", "digits", root="data", encoder=SMALL_ENCODER, hidden=8, out="rooted", **small)
+    assert rooted.config.root == tmp_path / "data"  # from wherever it is used later
 
 
 def keep(path, probe):

@@ -46,11 +46,9 @@ def uniforms(
     return (torch.stack(words, dim=-1).flatten(1)[:, :count] >> 8).float() * 2.0**-24
 
 
-def normals(
-    count: int, sample: Tensor, *, seed: int, epoch: int | Tensor = 0, view: int = 0, stream: int = VIEWS
-) -> Tensor:
+def normals(count: int, sample: Tensor, *, seed: int, epoch: int | Tensor = 0, stream: int = VIEWS) -> Tensor:
     """`count` standard normal numbers for each sample, B × count, float32: two of each two uniforms (Box–Muller)."""
-    u = uniforms(2 * -(-count // 2), sample, seed=seed, epoch=epoch, view=view, stream=stream)
+    u = uniforms(2 * -(-count // 2), sample, seed=seed, epoch=epoch, stream=stream)
     radius, angle = (-2 * torch.log1p(-u[:, 0::2])).sqrt(), 2 * math.pi * u[:, 1::2]
     return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :count]
 

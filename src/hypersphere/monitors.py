@@ -9,7 +9,7 @@ from torch import Tensor
 from hypersphere.build import view_recipe
 from hypersphere.config import Config
 from hypersphere.data import SOURCES, Images, balanced
-from hypersphere.data.splits import drawn
+from hypersphere.data.splits import drawn, evenly
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.evaluate import KnnMonitor, centre
 from hypersphere.evaluate.features import fitting
@@ -19,6 +19,8 @@ from hypersphere.regularize import has_neurons
 from hypersphere.sets import voting_of
 from hypersphere.train import Monitor
 from hypersphere.views import Recipe, Views
+
+SHOWN = 1024  # images whose energies and views are looked at
 
 
 def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images, how: Execution) -> list[Monitor]:
@@ -31,10 +33,11 @@ def monitors_of(config: Config, method: Method, learnt: Images, held_out: Images
         known, held_out = _watched(config, known, learnt)
     if len(held_out) < 2:  # one image has no pair, and nothing to vary with
         return []
+    shown = held_out[_to_show(config, len(held_out)).to(held_out.labels.device)]
     knn = KnnMonitor(config.knn_every, known, held_out, views, *voting_of(config.data), how.precision)
     parts = {name: part for name, part in method.named_children() if has_neurons(part)}
-    energies = EnergyMonitor(config.knn_every, partial(_middles, views, held_out, how), parts, how.precision)
-    spread = SpreadMonitor(config.knn_every, partial(_pairs, Views(views, config.seed), held_out), how.precision)
+    energies = EnergyMonitor(config.knn_every, partial(_middles, views, shown, how), parts, how.precision)
+    spread = SpreadMonitor(config.knn_every, partial(_pairs, Views(views, config.seed), shown), how.precision)
     return [energies, spread, *[knn] * (len(held_out.classes) > 1 and len(known) > 0 and len(held_out.labelled) > 0)]
 
 
@@ -46,10 +49,14 @@ def _pairs(views: Views, images: Images) -> Iterator[tuple[Tensor, ...]]:
     return (views.training(images.pixels, some, 0)[:2] for some in _pieces(views.recipe, images))
 
 
+def _to_show(config: Config, images: int) -> Tensor:
+    """A thousand. Sets by name that fit into memory come in no order; what is in files and arrays is often sorted."""
+    return torch.arange(min(SHOWN, images)) if config.data in SOURCES else evenly(images, SHOWN)
+
+
 def _pieces(views: Recipe, images: Images) -> tuple[Tensor, ...]:
-    """Of the first thousand images: photographs, shown all at once, would fill gigabytes."""
-    first = torch.arange(min(1024, len(images)), device=images.pixels.device)
-    return first.split(fitting(images.pixels, centre(views)))
+    """Photographs, shown all at once, would fill gigabytes."""
+    return torch.arange(len(images), device=images.pixels.device).split(fitting(images.pixels, centre(views)))
 
 
 def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Images]:

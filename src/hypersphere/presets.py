@@ -223,9 +223,10 @@ def is_folder(data: Any) -> bool:
 SIZES = (32, 64, 96, 128, 160, 224)  # of the encoder's input, for images of any size
 
 
-def folder_options(images: int, side: int) -> dict[str, Any]:
-    """What a folder's recipe has by default: by how many images there are, and how many pixels their sides have."""
-    size = max([size for size in SIZES if size <= 1.15 * side], default=SIZES[0])
+def folder_options(images: int, side: int, size: int | None = None) -> dict[str, Any]:
+    """What a folder's recipe has by default: by how many images there are, and how many pixels their sides have, if no
+    size of the input is said."""
+    size = size or max([size for size in SIZES if size <= 1.15 * side], default=SIZES[0])
     small = size <= 64
     batch = 2 ** max(3, min(9, int(math.log2(images / 4)))) if images >= 32 else max(2, images // 2)
     return {

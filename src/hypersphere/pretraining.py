@@ -148,6 +148,7 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
 
 def start(config: Config, *, progress: bool = True) -> Run:
     """A new run in a new folder, made once everything else is known to be right."""
+    config = located(config)
     check_init(config.init)
     precision = pick_precision(config.precision, pick_device(config.device))
     check_root(config, begun=False)

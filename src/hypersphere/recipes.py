@@ -12,7 +12,7 @@ from hypersphere.data.shards import is_shards
 from hypersphere.data.survey import survey
 from hypersphere.errors import UserError
 from hypersphere.lists import parts_of
-from hypersphere.presets import folder_options, is_folder, on_photographs, preset
+from hypersphere.presets import family, folder_options, is_folder, on_photographs, preset
 from hypersphere.progress import tell
 from hypersphere.written import is_arrays, is_reference, reference_to
 
@@ -42,7 +42,8 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
 
 def located(config: Config) -> Config:
     """As a run keeps it: found again from any other folder."""
-    return config.replace(data=_whole(config.data), labels=config.labels and _path(config.labels))
+    labels, root = (name and _path(str(name)) for name in (config.labels, config.root))
+    return config.replace(data=_whole(config.data), labels=labels, root=root)
 
 
 def _whole(data: str) -> str:
@@ -73,7 +74,9 @@ def _recipe_for_arrays(method: str, where: str, options: dict[str, Any]) -> Conf
 
 
 def _recipe_by_size(method: str, where: str, images: int, side: int, options: dict[str, Any]) -> Config:
-    by_size = folder_options(images, options.get("size") or side)
+    by_size = folder_options(images, side, options.get("size"))
+    if family(preset(method)["method"]) == "deepcluster":
+        by_size["prototypes"] = min(Config.prototypes, max(2, images // 8))
     if "lr" in preset(method):  # that of a folder is for LARS
         del by_size["lr"]
     return recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})

@@ -267,16 +267,9 @@ def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str
     path, config = Path(path), with_root(load_config(path), root)
     method = build_method(config, len(view_recipe(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
-    _load(run)
+    put_state(run, load_checkpoint(path / "checkpoint.pt"))
     method.to(pick_device(device))
     return run
-
-
-def _load(run: Run) -> dict[str, Any]:
-    """The last checkpoint of a run: its method restored, the rest returned."""
-    state = load_checkpoint(run.path / "checkpoint.pt")
-    put_state(run, state)
-    return state
 
 
 def put_state(run: Run, state: dict[str, Any]) -> None:

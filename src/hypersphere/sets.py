@@ -57,6 +57,8 @@ def is_held_out(learnt: Listing | Images, others: Listing | Images) -> bool:
         return True
     assert isinstance(learnt, Images)
     assert isinstance(others, Images)
+    if learnt.pixels.shape[1:] != others.pixels.shape[1:]:
+        return True
     return not (learnt.pixels == others.pixels[0]).flatten(1).all(1).any()
 
 

@@ -14,6 +14,7 @@ from hypersphere.build import view_recipe
 from hypersphere.config import Config, recipe
 from hypersphere.data import Images
 from hypersphere.data.shards import is_shards
+from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError, first_line, similar
 from hypersphere.evaluate import centre, in_channels
 from hypersphere.evaluate.features import frozen
@@ -171,7 +172,8 @@ def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | 
     images = images_of(config, config.holdout, (2, n), run=run, files=files)
     known = run is not None or not (is_folder(config.data) or is_arrays(config.data))  # which of them were held out
     kind = ("held-out " if is_held_out(*(files or images)) else "training ") if known else ""
-    return Pictures(images[1].pixels[:n], view_recipe(config), f"{kind}images of {config.data}")
+    some = images[1].pixels
+    return Pictures(some[evenly(len(some), n)], view_recipe(config), f"{kind}images of {config.data}")
 
 
 def _like_photographs(data: str | Tensor | None, channels: int) -> Recipe:
@@ -182,7 +184,7 @@ def _like_photographs(data: str | Tensor | None, channels: int) -> Recipe:
 
 def _given(images: Tensor, n: int, like: Recipe) -> Pictures:
     """Evenly from all images, in the channels of a recipe; they may be of any size, as those of a folder."""
-    chosen = images[torch.linspace(0, len(images) - 1, min(n, len(images))).long()]
+    chosen = images[evenly(len(images), n).to(images.device)]
     pixels = in_channels(Images(chosen, torch.empty(0), ()), len(like.mean)).pixels
     of_any_size = folder_recipe(like.size)
     return Pictures(pixels, replace(like, resize=of_any_size.resize, crop=of_any_size.crop), "images given")

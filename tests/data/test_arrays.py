@@ -246,3 +246,14 @@ def test_files_that_are_none(tmp_path):
         with pytest.raises(UserError, match=told):
             read_arrays(str(tmp_path / name))
     assert not is_arrays("a.npz/folder")
+
+
+def test_images_of_another_size_were_not_learnt_from(tmp_path):
+    name = saved(tmp_path / "a.npz", train_images=GREY, val_images=GREY[:9, :5, :5])
+    assert is_held_out(*load_data(name, "validation"))
+
+
+def test_the_first_of_the_names_is_meant(tmp_path):
+    """Others are no images: coordinates, say."""
+    found = read_arrays(saved(tmp_path / "a.npz", images=GREY, labels=LABELS, x=np.arange(60.0), y=np.arange(60.0)))
+    assert found["train"].labels.tolist() == LABELS.tolist()

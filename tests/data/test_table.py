@@ -70,6 +70,11 @@ def test_folders_of_a_split_stay_one_with_a_table(tmp_path):
         assert {part: "".join(sorted(path.stem for path in files.paths)) for part, files in found.items()} == wanted
 
 
+def test_classes_are_those_of_images_that_are_there(tmp_path):
+    found = listed(tmp_path, "path,label\na.jpg,x\nb.jpg,y\nelsewhere.jpg,z\n", count=3)["train"]
+    assert found.classes == ("x", "y")
+
+
 def test_a_link_may_stand_in_either_path(tmp_path):
     for name in "abcd":
         (tmp_path / "images").mkdir(exist_ok=True)

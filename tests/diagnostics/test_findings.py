@@ -122,4 +122,7 @@ def test_more_dimensions_are_seen_along_the_principal_ones():
     rotation = torch.linalg.qr(torch.from_numpy(normal(5, 5))).Q.float()
     seen = on_the_circle(torch.cat([flat * torch.tensor([1.0, 0.5]), torch.zeros(100, 3)], dim=1) @ rotation)
     torch.testing.assert_close(seen.norm(dim=1), torch.ones(100))  # nothing is lost
+    x = torch.from_numpy(normal(30, 31)).float()
+    few, many = on_the_circle(x), on_the_circle(torch.cat([x, x]))[:30]  # by the products of points, of dimensions
+    torch.testing.assert_close(few.abs(), many.abs(), rtol=1e-4, atol=1e-5)
     assert found(flat.numpy())["density on the circle"].measured.value == pytest.approx(1, abs=0.01)

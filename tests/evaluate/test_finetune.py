@@ -1,6 +1,7 @@
 """Fine-tuning against a loop written out, and the few labels counted."""
 
 import copy
+import dataclasses
 import math
 from collections import Counter
 from importlib import import_module
@@ -141,6 +142,11 @@ def test_few_labels_are_as_many_of_each_class():
     assert set(one.pixels.flatten().tolist()) < set(ten.pixels.flatten().tolist())
     assert torch.equal(images.labels[ten.pixels.flatten()], ten.labels)
     assert few_labels(images, 1.0) is images
+
+
+def test_few_labels_are_a_share_of_those_that_are_there():
+    """Of classes that only other images have, there is none."""
+    assert len(few_labels(dataclasses.replace(numbered([60, 60]), classes=tuple("abcdefghij")), 0.1)) == 12
 
 
 def test_few_labels_are_at_least_one_of_each_class():

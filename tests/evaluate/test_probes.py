@@ -1,10 +1,12 @@
 """Each probe against an independent implementation, on the same vectors."""
 
+import math
 from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -13,11 +15,13 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.data import load_data
+from hypersphere.diagnostics import EnergyMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     InMemory,
     KnnMonitor,
     accuracy,
+    centre,
     evaluate_encoder,
     extract,
     few_shot,
@@ -79,6 +83,16 @@ def test_few_shot_with_every_label_is_the_nearest_centroid(sets):
     mean, half_width = few_shot(features, labels, queries, truth, shots=10_000, draws=3)
     assert mean == pytest.approx(wanted, abs=1e-6)
     assert half_width == 0
+
+
+@pytest.mark.parametrize("draws", [2, 5])
+def test_few_shot_has_the_t_interval_of_its_draws(sets, draws):
+    means = [few_shot(*sets, shots=1, draws=n)[0] * n for n in range(1, draws + 1)]
+    each = np.diff([0, *means])
+    mean, half_width = few_shot(*sets, shots=1, draws=draws)
+    low, high = scipy.stats.t.interval(0.95, draws - 1, each.mean(), scipy.stats.sem(each))
+    assert (mean - half_width, mean + half_width) == pytest.approx((low, high))
+    assert math.isnan(few_shot(*sets, shots=1, draws=1)[1])
 
 
 def test_few_shot_has_the_classes_that_have_an_example(sets):
@@ -187,6 +201,11 @@ def test_rows_of_zeros_are_told_and_make_nothing_even():
     assert found["zero_rows"] == len(features) - len(there)
     assert found["uniformity"] == pytest.approx(hs.uniformity(there).item())
     assert evaluate_encoder(Dead(1e9), *shown, ("knn",))["sphere"] == {"images": 300, "zero_rows": 300}
+    knn = KnnMonitor(1, train, test, RECIPES["digits"], 20, 0.1)(Dead(-0.5))
+    assert knn["uniformity_of_features"] == pytest.approx(found["uniformity"])
+    inputs = centre(RECIPES["digits"])(test.pixels)
+    energies = EnergyMonitor(1, lambda: [inputs], {}, torch.float32)(Dead(-0.5))
+    assert energies["uniformity_of_features"] == pytest.approx(found["uniformity"])
 
 
 @pytest.mark.parametrize("known", [0, 1])

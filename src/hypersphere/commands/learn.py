@@ -71,9 +71,8 @@ def pretrain(words: list[str]) -> None:
     config = parse(PretrainOptions, words, "hypersphere pretrain METHOD", about, options).config
     if resume is None:
         from hypersphere.pretraining import start
-        from hypersphere.recipes import located
 
-        run = start(located(config))
+        run = start(config)
     else:
         run = go_on(Path(resume), agreeing(saved, config, resume))
     if is_first():

@@ -56,12 +56,13 @@ def read_arrays(name: str) -> dict[str, Images]:
 
 def _pairs(name: str, arrays: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """What the images and labels of each part are called here."""
-    found = {part: pair for part, names in NAMES.items() for pair in names if pair[0] in arrays}
+    there_are = {part: [pair for pair in names if pair[0] in arrays] for part, names in NAMES.items()}
+    found = {part: pairs[0] for part, pairs in there_are.items() if pairs}
     there = ", ".join(arrays) or "none"
     if "train" not in found:
         wanted = ", ".join(images for images, _ in NAMES["train"])
         raise UserError(f"{name} has no images to learn from, an array of the name {wanted} (there are {there})")
-    used = {labels for _, labels in found.values()}
+    used = {labels for pairs in there_are.values() for _, labels in pairs}
     if strays := [key for key in arrays if key in _LABELS - used]:
         raise UserError(f"{name}: {strays[0]} has no images that go by such a name (there are {there})")
     return found

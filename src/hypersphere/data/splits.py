@@ -23,6 +23,12 @@ def drawn(n: int, count: int) -> tuple[Tensor, Tensor]:
     return _without(permutation(n, seed=0, stream=SPLIT)[:count], n)
 
 
+def evenly(n: int, count: int) -> Tensor:
+    """Indices of `count` of n, or of all; the first and the last among them."""
+    count = min(n, count)
+    return torch.arange(count) * (n - 1) // max(1, count - 1)
+
+
 ENOUGH_HELD_OUT = 500  # of labelled images, and a tenth of that of each class
 MOST_WATCHED = 5_000  # of images without labels
 

@@ -34,7 +34,7 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
     if rows.keys().isdisjoint(names):  # a link may stand in the one, and where it leads to in the other
         rows, names = {os.path.realpath(name): row for name, row in rows.items()}, list(map(os.path.realpath, names))
     said = [rows.get(name, Row()) for name in names]
-    classes = tuple(sorted({row.label for row in rows.values() if row.label}))
+    classes = tuple(sorted({row.label for row in said if row.label}))
     number = {name: n for n, name in enumerate(classes)}
     labels = torch.tensor([number.get(row.label, -1) for row in said])
     if not (labels >= 0).any():

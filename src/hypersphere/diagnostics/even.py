@@ -6,11 +6,11 @@ from itertools import pairwise
 
 
 @cache
-def even_uniformity(dimensions: int, t: float = 2.0) -> float:
-    """log E exp(−t ‖x − y‖²) = log ₀F₁(D/2; t²) − 2t, since E exp(κ cos) = ₀F₁(D/2; κ²/4)."""
+def even_uniformity(dimensions: int) -> float:
+    """log E exp(−t ‖x − y‖²) = log ₀F₁(D/2; t²) − 2t, since E exp(κ cos) = ₀F₁(D/2; κ²/4); at t = 2."""
     from scipy.special import hyp0f1
 
-    return math.log(hyp0f1(dimensions / 2, t * t)) - 2 * t
+    return math.log(hyp0f1(dimensions / 2, 4)) - 4
 
 
 @cache

@@ -156,7 +156,11 @@ def on_the_circle(x: Tensor) -> Tensor:
     points = unit(x)
     if x.shape[1] == 2:
         return points
-    directions = torch.linalg.eigh(points.double().T @ points.double()).eigenvectors
+    wide = points.double()
+    if len(x) < x.shape[1]:  # the products of points are fewer: X = UΣVᵀ, hence XV = UΣ
+        squares, left = torch.linalg.eigh(wide @ wide.T)
+        return (left * squares.clamp(min=0).sqrt())[:, -2:].flip(1).to(points.dtype)
+    directions = torch.linalg.eigh(wide.T @ wide).eigenvectors
     return points @ directions[:, -2:].flip(1).to(points.dtype)
 
 

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from hypersphere.evaluate.features import frozen, seldom
+from hypersphere.evaluate.features import evenness, frozen, seldom
 from hypersphere.kernels import runs_on
 from hypersphere.nn.blocks import blocks_of, features_in, heard, pooled
 from hypersphere.regularize import EnergyRegularizer
-from hypersphere.sphere import uniformity
 from hypersphere.sphere.measures import mean_energies
 
 
@@ -58,5 +57,5 @@ class EnergyMonitor:
         energies = mean_energies(list(outputs.values()), 2, "geodesic", half_space=False)
         found = {f"energy/{name}": energy for name, energy in zip(outputs, energies, strict=True)}
         found |= {f"energy_of_weights/{name}": energy() for name, energy in self.weights.items()}
-        found["uniformity_of_features"] = uniformity(outputs["output"])
-        return dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
+        numbers = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
+        return {**numbers, "uniformity_of_features": evenness(outputs["output"])}

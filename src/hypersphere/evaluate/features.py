@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hypersphere.sphere import uniformity
+
 View = Callable[[Tensor], Tensor]  # images as bytes → input of the encoder
 
 
@@ -26,6 +28,17 @@ def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
     values, indices = scores.topk(min(5, scores.shape[1]), dim=1)
     best = (indices == labels[:, None]) & (values > -math.inf)
     return Accuracy(*(100 * int(hits.sum()) / len(labels) for hits in (best[:, 0], best.any(dim=1))))
+
+
+def not_zero(features: Tensor) -> Tensor:
+    """Rows of zeros are not there: to count them as even as can be would praise an encoder that is dead."""
+    return features[features.any(dim=1)]
+
+
+def evenness(features: Tensor) -> float:
+    """Uniformity, of two rows or more that are there."""
+    there = not_zero(features)
+    return float(uniformity(there)) if len(there) > 1 else math.nan
 
 
 @contextlib.contextmanager

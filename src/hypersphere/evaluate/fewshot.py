@@ -1,5 +1,8 @@
 """Few-shot classification: the nearest mean of k labelled examples a class."""
 
+import math
+from statistics import fmean, stdev
+
 import torch
 from torch import Tensor
 
@@ -13,10 +16,13 @@ from hypersphere.sphere import unit
 def few_shot(
     features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, shots: int = 1, draws: int = 50
 ) -> tuple[float, float]:
-    """Mean top-1 accuracy over seeded draws of the labelled examples, and the half-width of its 95 % interval.
+    """Mean top-1 accuracy over seeded draws of the labelled examples, and the half-width of its 95 % t-interval (NaN of
+    one draw).
 
     The classes are those that have an example: what is of another is never found.
     """
+    from scipy.stats import t
+
     if shots < 1 or draws < 1:
         raise ValueError(f"shots and draws must be at least 1, not {shots} and {draws}")
     features, queries = unit(features), unit(queries)
@@ -25,5 +31,5 @@ def few_shot(
         order = permutation(len(labels), seed=seed, stream=FEW_SHOT, device=labels.device)
         means = [features[order[labels[order] == c][:shots]].mean(dim=0) for c in range(int(labels.max()) + 1)]
         results.append(accuracy(queries @ unit(torch.stack(means)).T, truth).top1)
-    spread = torch.tensor(results).std() if draws > 1 else torch.tensor(0.0)
-    return sum(results) / draws, 1.96 * float(spread) / draws**0.5
+    half = t.ppf(0.975, draws - 1) * stdev(results) / math.sqrt(draws) if draws > 1 else math.nan
+    return fmean(results), float(half)

@@ -36,7 +36,7 @@ def few_labels(train: Pictures, share: float) -> Pictures:
     """As many images of each class, at least one; the same ones for every run, the fewer among the more."""
     if share == 1:
         return train
-    per_class = max(1, round(share * len(train) / len(train.classes)))
+    per_class = max(1, round(share * len(train) / len(train.labels.unique())))
     _, chosen = balanced(train.labels.cpu(), per_class, stream=FEW_LABELS)
     return train[chosen.to(train.labels.device)]
 

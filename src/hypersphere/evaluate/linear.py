@@ -12,6 +12,8 @@ from hypersphere.evaluate.pictures import Pictures
 from hypersphere.evaluate.stored import of_stored
 from hypersphere.optim import scaled, warmup_cosine
 
+MOMENTUM = 0.9  # Nesterov's
+
 
 def linear(
     encoder: nn.Module,
@@ -61,9 +63,9 @@ def fresh_order(train: Pictures, epochs: int, batch: int, block: int, seed: int)
 class SoftmaxRegression:
     """A linear layer learnt by SGD with Nesterov momentum; the gradient of the cross-entropy in closed form."""
 
-    def __init__(self, features: int, classes: int, device: torch.device, momentum: float = 0.9) -> None:
+    def __init__(self, features: int, classes: int, device: torch.device) -> None:
         self.weight = torch.zeros(features + 1, classes, device=device)  # the last row is the bias
-        self.velocity, self.momentum = torch.zeros_like(self.weight), momentum
+        self.velocity = torch.zeros_like(self.weight)
 
     def learn(self, features: Tensor, labels: Tensor, batch: int, rates: Tensor) -> None:
         """One update from each batch: ∂/∂W = xᵀ (softmax(xW) − y) / B."""
@@ -71,8 +73,8 @@ class SoftmaxRegression:
         truth = F.one_hot(labels, self.weight.shape[1]).float()
         for x, y, rate in zip(inputs.split(batch), truth.split(batch), rates.tolist(), strict=True):
             gradient = x.T @ (((x @ self.weight).softmax(dim=1) - y) / len(x))
-            self.velocity.mul_(self.momentum).add_(gradient)
-            self.weight.sub_(gradient.add_(self.velocity, alpha=self.momentum), alpha=rate)
+            self.velocity.mul_(MOMENTUM).add_(gradient)
+            self.weight.sub_(gradient.add_(self.velocity, alpha=MOMENTUM), alpha=rate)
 
     def scores(self, features: Tensor) -> Tensor:
         return features @ self.weight[:-1] + self.weight[-1]

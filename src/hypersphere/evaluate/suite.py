@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersphere.data import Images
 from hypersphere.errors import UserError
-from hypersphere.evaluate.features import Accuracy, extract
+from hypersphere.evaluate.features import Accuracy, evenness, extract, not_zero
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
@@ -45,6 +45,9 @@ def evaluate_encoder(
     if len(queries) < 2:  # a pair is the least that has a uniformity
         raise UserError(f"probes take two or more held-out images with labels that can be read, not {len(queries)}")
     sets = (*train.features(encoder, precision), queries, truth)
+    for features in (sets[0], queries):
+        if unusable := int((~features.isfinite().all(dim=1)).sum()):
+            raise UserError(f"{unusable} of {len(features)} images have features of NaN or infinity: did it diverge?")
     found = _of_features(sets, probes, neighbours, temperature)
 
     def learnt_by(probe: Callable[..., Accuracy], some: Pictures, title: str, epochs: int) -> dict[str, float]:
@@ -63,8 +66,7 @@ def evaluate_encoder(
 
 
 def _on_the_sphere(features: Tensor) -> dict[str, float]:
-    """Rows of zeros are not there: to count them as even as can be would praise an encoder that is dead."""
-    there = features[features.any(dim=1)]
+    there = not_zero(features)
     found: dict[str, float] = {"images": len(features)}
     if len(there) < len(features):
         found["zero_rows"] = len(features) - len(there)
@@ -81,7 +83,7 @@ def _of_features(sets: Stored, probes: Sequence[str], neighbours: int, temperatu
             mean, half = few_shot(*sets, shots=shots)
             found[f"{shots}-shot"] = {"top1": mean, "interval": half}
     if "knn" in probes:
-        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), "k": neighbours}
+        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), "k": min(neighbours, len(sets[0]))}
     if "linear-cached" in probes:
         found["linear-cached"] = linear_cached(*sets)._asdict()
     return found
@@ -111,4 +113,4 @@ class KnnMonitor:
             labels, truth = self.train.labels, self.test.labels
             seen["knn"] = knn(features, labels, queries, truth, self.neighbours, self.temperature).top1
         with torch.no_grad():
-            return {**seen, "uniformity_of_features": float(uniformity(queries))}
+            return {**seen, "uniformity_of_features": evenness(queries)}

@@ -84,7 +84,7 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             "fig:g2",
-            f"Uniformity G2 of features of 1024 {_WATCHED}; and the MHE objective, energy (a2) of all weights; {_SAID}",
+            f"Uniformity G2 of features of 5,000 {_WATCHED}; the MHE objective, energy (a2) of all weights; {_SAID}",
             "dynamics",
             (("BYOL", BYOL), ("BYOL-MHE, all networks", ALL_A2)),
         ),

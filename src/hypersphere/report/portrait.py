@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hypersphere.build import plan_of
 from hypersphere.config import Config, worded
 from hypersphere.data import FILE_SOURCES, Images
+from hypersphere.data.splits import evenly
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.lists import FILES, files_of, needs_root, with_root
@@ -170,8 +170,7 @@ def sample_of(config: Config, began: Began | None) -> Sample:
     run = began.run if began else None
     files = files_of(config, config.holdout, run) if in_files(config) else None
     learnt, shown = images = images_of(config, config.holdout, most=(1, SAMPLE), run=run, files=files)
-    chosen = torch.linspace(0, len(shown) - 1, min(SAMPLE, len(shown))).long()
-    return Sample(shown[chosen], len(learnt), is_held_out(*(files or images)))
+    return Sample(shown[evenly(len(shown), SAMPLE)], len(learnt), is_held_out(*(files or images)))
 
 
 def _seen_or_why_not(path: Path, sample: Sample, device: str) -> tuple[Seen | None, str]:

@@ -123,8 +123,8 @@ def greyscale(images: Tensor, apply: Tensor) -> Tensor:
     return torch.where(apply[:, None, None, None], grey(images), images)
 
 
-def solarize(images: Tensor, apply: Tensor, threshold: float | Tensor = 0.5) -> Tensor:
-    inverted = torch.where(images >= threshold, 1 - images, images)
+def solarize(images: Tensor, apply: Tensor) -> Tensor:
+    inverted = torch.where(images >= 0.5, 1 - images, images)
     return torch.where(apply[:, None, None, None], inverted, images)
 
 

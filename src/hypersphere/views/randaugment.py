@@ -57,6 +57,11 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
     return (_bytes(images) / width).floor() * width / 255
 
 
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Values from so much of 255 on, inverted."""
+    return torch.where(images >= _each(threshold) / 255, 1 - images, images)
+
+
 def solarize_add(images: Tensor, add: Tensor) -> Tensor:
     """Dark values raised by so much of 255."""
     return torch.where(images < 128 / 255, (images + _each(add) / 255).clamp(max=1), images)
@@ -115,7 +120,7 @@ CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "equalize": lambda x, level: equalize(x),
     "invert": lambda x, level: 1 - x,
     "posterize": lambda x, level: posterize(x, (4 * level).floor()),
-    "solarize": lambda x, level: ops.solarize(x, level >= 0, _each((256 * level).floor() / 255)),
+    "solarize": lambda x, level: solarize(x, (256 * level).floor()),
     "solarize_add": lambda x, level: solarize_add(x, (110 * level).floor()),
     "colour": lambda x, level: ops.saturation(x, 0.1 + 1.8 * level),
     "contrast": lambda x, level: ops.contrast(x, 0.1 + 1.8 * level),
