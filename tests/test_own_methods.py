@@ -44,6 +44,16 @@ class Small(nn.Sequential):
 class NoMethod(nn.Module):
     pass
 
+class Unmade(Method):
+    def __init__(self, encoder, features):
+        self.encoder = encoder
+
+    def forward(self, batch): ...
+
+class Ungrouped(Mine):
+    def parameter_groups(self):
+        return self.parameters()
+
 class Short(Method):
     def __init__(self, encoder):
         super().__init__()
@@ -285,6 +295,8 @@ def test_options_that_only_ones_own_method_has(own_folder, capsys):
         ("own_nets:NoMethod", "must be a subclass of hypersphere.methods.Method"),
         ("math:pi", "math:pi must be a subclass of hypersphere.methods.Method"),
         ("own_nets:Short", "its __init__ must take features"),
+        ("own_nets:Unmade", "own_nets:Unmade: its __init__ must call super().__init__() first"),
+        ("own_nets:Ungrouped", "parameter_groups of Ungrouped must give a list of dicts, each with params"),
         ("own_nets:mine", "there is no mine in own_nets: did you mean 'Mine'"),
         ("byool", "your own as package.module:Class"),
     ],

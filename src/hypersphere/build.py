@@ -60,7 +60,12 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
         inspect.signature(kind).bind(**options)
     except TypeError as error:
         raise UserError(f"{config.method}: its __init__ needs more than is known ({error}): see `extra`") from None
-    method = kind(**options)
+    try:
+        method = kind(**options)
+    except AttributeError as error:
+        if "Module.__init__" not in str(error):
+            raise
+        raise UserError(f"{config.method}: its __init__ must call super().__init__() first") from None
     if not isinstance(getattr(method, "encoder", None), nn.Module):
         raise UserError(f"{config.method}: its __init__ must keep the network that it is given as self.encoder")
     method.spreading = spreadings_of(config)
@@ -148,7 +153,7 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
 def _try(regularizer: WeightRegularizer) -> None:
     """Is it right? Before anything is written."""
     try:
-        with torch.no_grad():
+        with torch.enable_grad():
             regularizer()
     except (TypeError, ValueError) as error:
         raise UserError(f"`regularizer`: {error}") from None
@@ -193,9 +198,12 @@ def plan_of(config: Config, images: int) -> Plan:
 
 
 def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
+    groups = method.parameter_groups()
+    if not isinstance(groups, list) or not all(isinstance(group, dict) and "params" in group for group in groups):
+        raise UserError(f"parameter_groups of {type(method).__name__} must give a list of dicts, each with params")
     return build_optimizer(
         config.optimizer,
-        method.parameter_groups(),
+        groups,
         weight_decay=config.weight_decay,
         weight_decay_end=config.weight_decay_end,
         momentum=config.momentum,

@@ -29,6 +29,8 @@ def rank() -> int:
 
 def gather(x: Tensor) -> Tensor:
     """The rows of all processes, as many of each, one process after the other: N × … → size · N × …"""
+    if not x.ndim:
+        raise ValueError("gather takes rows, N × …, not a single number")
     if size() == 1:
         return x
     if x.device.type == "cpu":  # a GPU would have to be waited for

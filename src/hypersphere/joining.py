@@ -13,9 +13,10 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from hypersphere.errors import Elsewhere, UserError, first_line
-from hypersphere.launch import launched
+from hypersphere.launch import launched, remember_launcher
 
 LOOK_AGAIN = 0.02  # seconds
+REACHED = timedelta(seconds=30)  # in which a store that is there answers
 # The last group, kept until the next. DDP holds it too: dropped by DDP, it would wait for its thread with the
 # interpreter's lock held, for which that thread may wait in turn (torch 2.6 hung); dropped by Python, it lets go of it.
 _ended: list[dist.ProcessGroup | None] = []
@@ -24,6 +25,7 @@ _ended: list[dist.ProcessGroup | None] = []
 @contextlib.contextmanager
 def joined(device: torch.device, seconds: float) -> Iterator[None]:
     """Inside, the processes of a launcher work together; one that does not answer for so long ends all of them."""
+    remember_launcher()
     if launched() == 1 or dist.is_initialized():
         yield
         return
@@ -34,7 +36,11 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
         ours = PrefixStore(_new_name(store, rank, size, seconds), store)
         dist.init_process_group(backend, store=ours, rank=rank, world_size=size, timeout=timeout)
         yield
-    except UserError as error:
+    except Elsewhere:
+        raise
+    except UserError as error:  # all may have it
+        if _is_told(ours):
+            raise Elsewhere() from None
         error.joint = True
         raise
     except RuntimeError as error:
@@ -51,9 +57,13 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
 
 
 def _met(timeout: timedelta) -> tuple[Store, int, int]:
-    """The store that all share, and which of how many this process is, as the launcher's variables say."""
+    """The store that all share, and which of how many this process is, as the launcher's variables say. torchrun's is
+    there before its processes are: where it cannot be reached, torchrun is gone."""
+    patience = min(timeout, REACHED) if _is_torchrun() else timeout
     try:
-        return next(rendezvous("env://", timeout=timeout))
+        store, rank, size = next(rendezvous("env://", timeout=patience))
+        store.set_timeout(timeout)
+        return store, rank, size
     except ValueError as error:
         told = f"RANK and WORLD_SIZE are set, but not all that torchrun says ({first_line(error)})"
         raise UserError(f"{told}: unset them") from None
@@ -86,9 +96,14 @@ def _of_the_others(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
 
 
+def _is_torchrun() -> bool:
+    """Whether the store is torchrun's."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def _is_told(store: Store | None) -> bool:
     """By another process: who is first, torchrun's store knows, which outlives them."""
-    if store is None or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if store is None or not _is_torchrun():
         return False
     with contextlib.suppress(RuntimeError):
         store.set_timeout(timedelta(seconds=5))

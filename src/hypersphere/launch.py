@@ -14,6 +14,18 @@ def is_first() -> bool:
     return launched() == 1 or os.environ["RANK"] == "0"
 
 
+_launcher: list[int] = []  # the parent of this process, when it joined its job
+
+
+def remember_launcher() -> None:
+    _launcher[:] = [os.getppid()]
+
+
+def launcher_is_gone() -> bool:
+    """Nobody would end this process, then."""
+    return launched() > 1 and _launcher not in ([], [os.getppid()])
+
+
 def place_on_machine() -> tuple[int, int]:
     """Which of how many processes on this machine this is."""
     if launched() == 1:

@@ -36,6 +36,10 @@ class Listed(WeightRegularizer):
     def measure(self, matrices):
         return [w.sum() for w in matrices]
 
+class Detached(WeightRegularizer):
+    def measure(self, matrices):
+        return torch.stack([w.detach().norm() for w in matrices])
+
 class Choosy(WeightRegularizer):
     def measure(self, matrices):
         raise ValueError("cannot do this")
@@ -104,6 +108,7 @@ def test_the_example_in_contributing():
             "own_weights:Listed",
             "--regularizer: Listed.measure must give a tensor, one number for each of 2 matrices, not a list",
         ),
+        ("own_weights:Detached", "--regularizer: Detached.measure gives numbers that depend on no weight"),
         ("own_weights:Choosy", "--regularizer: cannot do this"),
         ("own_weights:Unweighted", "its __init__ must take weight and where"),
         ("own_weights:nothing", "must be a subclass of hypersphere.regularize.WeightRegularizer"),

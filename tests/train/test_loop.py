@@ -14,6 +14,7 @@ from hypersphere.data import SOURCES, Images, balanced, load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor
 from hypersphere.feed import FromMemory
+from hypersphere.launch import remember_launcher
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
 from hypersphere.pretraining import pretrain
@@ -30,6 +31,7 @@ from hypersphere.train import (
     save_checkpoint,
     train,
 )
+from hypersphere.train.stopping import asked
 from hypersphere.views import RECIPES, Views
 from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
@@ -371,3 +373,17 @@ def test_a_stop_during_the_last_update_is_heard_and_the_run_is_whole(tmp_path, m
     with pytest.raises(KeyboardInterrupt, match="stopped after update 2 of 2"):
         pretrain("byol", "digits", epochs=1, batch=512, knn_every=0, out=tmp_path / "run", **SMALL)
     assert load_checkpoint(tmp_path / "run/checkpoint.pt")["step"] == 2
+
+
+def test_a_process_whose_launcher_is_gone_is_asked_to_stop(monkeypatch):
+    """From when it joined its job on: before the first update, too."""
+    remember_launcher()
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert asked([]) == 0  # nobody launched it
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert asked([]) == signal.SIGTERM
+    assert asked([signal.SIGINT]) == signal.SIGINT
+    remember_launcher()
+    assert asked([]) == 0
+    monkeypatch.setattr("hypersphere.launch._launcher", [])

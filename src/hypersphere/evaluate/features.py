@@ -67,7 +67,10 @@ def encode(encoder: nn.Module, inputs: Tensor, precision: torch.dtype = torch.fl
     if inputs.is_cuda:
         inputs = inputs.to(precision, memory_format=torch.channels_last)
     with torch.autocast(inputs.device.type, dtype=precision, enabled=precision != torch.float32):
-        return encoder(inputs).float()
+        features = encoder(inputs)
+    if not isinstance(features, Tensor):
+        raise TypeError(f"it makes a {type(features).__name__}, not a tensor of features")
+    return features.float()
 
 
 def extract(

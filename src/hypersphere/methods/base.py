@@ -59,7 +59,7 @@ class Method(nn.Module, ABC):
     def step(self, name: str, loss: Tensor, *projections: Tensor) -> Step:
         """The method's own loss, and the mean over views of what spreads its (online) projections, of all processes."""
         if self.spreading and not projections:
-            raise UserError(f"{type(self).__name__} gives `step` no projections: there is nothing to spread")
+            raise UserError(f"{type(self).__name__} gives self.step no projections: there is nothing to spread")
         terms = {name: loss.detach()}
         points = [gather(z) for z in projections] if self.spreading else []
         for spreading in self.spreading:

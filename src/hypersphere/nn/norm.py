@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrize import register_parametrization
 
 from hypersphere.collectives import rank, size
@@ -74,7 +75,8 @@ class PerView(_BatchNorm):
         group = self.group
         if group is None:
             group = torch.arange(len(x), device=x.device) * self.views // len(x)
-        weight = x.new_ones(x.shape[1]).float() if self.weight is None else self.weight
+        wide = torch.promote_types(x.dtype, torch.float32)
+        weight = x.new_ones(x.shape[1], dtype=wide) if self.weight is None else self.weight
         bias = torch.zeros_like(weight) if self.bias is None else self.bias
         member = (group == torch.arange(self.views, device=x.device)[:, None]).to(weight.dtype)
         y, count, mean, variance = Synchronized.apply(x, weight, bias, member, self.eps)
@@ -88,7 +90,8 @@ class PerView(_BatchNorm):
             return
         for mean, variance in zip(means, variances, strict=True):
             self.num_batches_tracked.add_(1)
-            share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+            number = self.num_batches_tracked.to(self.running_mean.dtype)
+            share = 1 / number if self.momentum is None else self.momentum
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
             self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 
@@ -128,11 +131,16 @@ _OURS: dict[type, type] = {nn.BatchNorm1d: BatchNorm1d, nn.BatchNorm2d: BatchNor
 
 
 def keep_views_apart(network: nn.Module) -> bool:
-    """Make every BatchNorm able to tell views apart, in place; is that all that mixes the images of a batch?"""
+    """Make every BatchNorm able to tell views apart, in place; is that all that mixes the images of a batch, or counts
+    them?"""
     for module in network.modules():
         if type(module) in _OURS:
             module.__class__ = _OURS[type(module)]
-    return all(isinstance(m, PerView) for m in network.modules() if isinstance(m, _BatchNorm))
+    return all(isinstance(m, PerView) for m in network.modules() if isinstance(m, _BatchNorm) or _counts(m))
+
+
+def _counts(module: nn.Module) -> bool:
+    return isinstance(module, _InstanceNorm) and module.track_running_stats
 
 
 def alike_everywhere(network: nn.Module) -> nn.Module:

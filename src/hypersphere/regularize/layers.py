@@ -74,6 +74,8 @@ class WeightRegularizer(nn.Module, ABC):
                 f"of shape {tuple(measured.shape)}" if isinstance(measured, Tensor) else f"a {type(measured).__name__}"
             )
             raise ValueError(f"{type(self).__name__}.measure must give {wanted}, not {given}")
+        if torch.is_grad_enabled() and not measured.requires_grad and any(w.requires_grad for w in matrices):
+            raise ValueError(f"{type(self).__name__}.measure gives numbers that depend on no weight")
         return means(measured, [len(group) for group in groups])
 
 

@@ -2,12 +2,11 @@
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from hypersphere.collectives import as_on_first, first_does
+from hypersphere.collectives import agreed, as_on_first, first_does
 from hypersphere.methods import Batch, Features
 from hypersphere.optim import warmup_cosine
 from hypersphere.progress import Progress
@@ -42,8 +41,8 @@ def train(
     Of several processes the first alone writes, measures and saves (the others need no log), and all stop after the
     same update.
     """
-    trainer.join()
-    method, start, launcher = trainer.method.train(), trainer.step, os.getppid()
+    agreed(trainer.join)
+    method, start = trainer.method.train(), trainer.step
     update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
     coming = feed(plan.order(start, trainer.device))
     with stop_requests() as stop, contextlib.closing(coming):
@@ -56,7 +55,7 @@ def train(
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
-            signum = first_does(partial(record.after_update, terms, lr), partial(asked, stop, launcher))
+            signum = first_does(partial(record.after_update, terms, lr), partial(asked, stop))
             if signum:
                 first_does(partial(record.keep, terms))
                 raise Interrupted(trainer.step, signum)

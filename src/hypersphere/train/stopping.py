@@ -1,13 +1,12 @@
 """Runs that are asked to stop, and save themselves first."""
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hypersphere.launch import launched
+from hypersphere.launch import launcher_is_gone
 
 
 class Interrupted(KeyboardInterrupt):
@@ -18,10 +17,9 @@ class Interrupted(KeyboardInterrupt):
         self.step, self.signum = step, signum
 
 
-def asked(stop: list[int], launcher: int) -> int:
-    """The signal that asks to stop, or 0. Processes whose launcher is gone stop as well: nobody else would end them."""
-    gone = launched() > 1 and os.getppid() != launcher
-    return stop[0] if stop else signal.SIGTERM if gone else 0
+def asked(stop: list[int]) -> int:
+    """The signal that asks to stop, or 0. Processes whose launcher is gone stop as well."""
+    return stop[0] if stop else signal.SIGTERM if launcher_is_gone() else 0
 
 
 @contextlib.contextmanager

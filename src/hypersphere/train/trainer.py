@@ -50,7 +50,7 @@ class Trainer:
         that gradients travel while others are still computed."""
         if size() > 1:
             if not keep_views_apart(self.method):
-                raise UserError("`encoder`: its kind of BatchNorm cannot be synchronized across processes")
+                raise UserError("`encoder`: its kind of normalization cannot be synchronized: take nn.BatchNorm2d")
             how: dict[str, Any] = {_BUFFERS_SENT: False, "find_unused_parameters": _of_others(self.method)}
             warnings.filterwarnings("ignore", message="find_unused_parameters=True")  # that there were none
             self.loss_of = DistributedDataParallel(self.method, **how)
