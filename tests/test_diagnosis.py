@@ -98,14 +98,16 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
 
 def test_what_is_around_a_network_is_not_looked_at():
     network = build_model("torchvision/resnet18")
-    wanted = diagnose(network, images=4)
+    wanted = diagnose(network, images=4, size=32)
     for wrapped in (nn.DataParallel(network), torch.compile(network), torch.compile(nn.DataParallel(network))):
-        found = diagnose(wrapped, images=4)
+        found = diagnose(wrapped, images=4, size=32)
         assert found.of == wanted.of
         assert [layer.name for layer in found.weights] == [layer.name for layer in wanted.weights]
         assert [block.name for block in found.blocks] == ["layer1", "layer2", "layer3", "layer4", "output"]
     network.layer1 = torch.compile(network.layer1)
-    assert [layer.name for layer in diagnose(network, images=4).weights] == [layer.name for layer in wanted.weights]
+    assert [layer.name for layer in diagnose(network, images=4, size=32).weights] == [
+        layer.name for layer in wanted.weights
+    ]
 
 
 def test_models_by_name():
