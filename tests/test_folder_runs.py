@@ -18,6 +18,7 @@ from hypersphere.embed import embed
 from hypersphere.errors import UserError
 from hypersphere.exporting import export
 from hypersphere.idle import unused_options
+from hypersphere.pretraining import agreeing
 from hypersphere.report.page import page
 from hypersphere.report.portrait import portray
 from hypersphere.train import record
@@ -93,6 +94,9 @@ def test_labels_from_a_table(folder, tmp_path, monkeypatch):
     run = hs.pretrain("byol", data=str(folder), labels="labels.csv", out=tmp_path / "run", **SMALL)
     assert "knn" in run.metrics[-1]
     assert run.config.labels == str(tmp_path / "labels.csv")  # found again from any other folder
+    older = run.config.replace(labels="labels.csv")
+    for said in ("labels.csv", str(tmp_path / "labels.csv")):
+        assert agreeing(older, older.replace(labels=said), run.path) == older
     for content, told in (
         ("a,b\n1,2", "columns path and label"),
         ("path,label\nx.png,cat", "names none of the images below .*: its paths must be whole, or relative to that"),
@@ -162,6 +166,7 @@ def test_only_what_was_held_out_is_called_so(folder, tmp_path, capsys):
         draw(folder / f"red/more{n}.png", n, (99, 9, 9))
     assert hs.diagnose(inside).of == f"{inside}: {before.of.partition(': ')[2]}"
     assert " held-out images of " in before.of
+    (tmp_path / "files.json").write_text("{}")  # of somebody else
     assert re.search(r": \d+ images of /", hs.diagnose(apart).of)
     draw(tmp_path / "other/a.png", 0, (99, 9, 9))
     draw(tmp_path / "other/b.png", 1, (99, 9, 9))

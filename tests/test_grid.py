@@ -188,6 +188,9 @@ def test_runs_that_differ_by_what_nothing_looks_at_are_one():
     assert [point.values["tau"] for point in simclr] == [0.9, 0.99]
     assert len({point.name for point in simclr}) == 1
     assert [row.values["tau"] for row in rows(found, {})] == [0.9, 0.99, 0.9, 0.99]
+    for words in (["tau=0.99,0.9", "method=simclr,byol", "seed=1"], ["tau=0.5", "method=simclr,byol", "seed=1"]):
+        again = points("byol", "--data", "digits", "--epochs", "5", "--over", *words)
+        assert simclr[0].name in {point.name for point in again}  # whatever was said, and in which order
 
 
 def test_a_sweep_notices_other_images_and_labels_in_a_folder(tmp_path):
@@ -207,6 +210,9 @@ def test_a_sweep_notices_other_images_and_labels_in_a_folder(tmp_path):
     relabelled = name(*said)
     draw(tmp_path / "in/more", 1)
     assert len({bare, first, relabelled, name(*said), name()}) == 5
+    draw(tmp_path / "in" / os.fsdecode(b"caf\xe9"), 2)
+    draw(tmp_path / "in/tea", 2)
+    assert name() != bare
 
 
 def test_rows_are_means_over_seeds_in_the_order_of_the_grid():

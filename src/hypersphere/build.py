@@ -199,7 +199,9 @@ def plan_of(config: Config, images: int) -> Plan:
 
 def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
     groups = method.parameter_groups()
-    if not isinstance(groups, list) or not all(isinstance(group, dict) and "params" in group for group in groups):
+    if not isinstance(groups, list | tuple) or not all(
+        isinstance(group, dict) and "params" in group for group in groups
+    ):
         raise UserError(f"parameter_groups of {type(method).__name__} must give a list of dicts, each with params")
     return build_optimizer(
         config.optimizer,

@@ -55,10 +55,9 @@ class Point(NamedTuple):
 def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
     """Of the grid, each once, however often its values were said. Those that differ by what nothing looks at are one
     run; a field that changes none of them is a mistake."""
-    files, first = cache(edition_of), dict[str, Config]()
-    points = [Point(own, config, files(config.data, config.labels)) for own, config in values]
-    shared = (point._replace(config=first.setdefault(_acting(point), point.config)) for point in points)
-    found = list({repr(point.values): point for point in shared}.values())
+    files = cache(edition_of)
+    points = (Point(own, _plain(own, config), files(config.data, config.labels)) for own, config in values)
+    found = list({repr(point.values): point for point in points}.values())
     idle = set.intersection(*(idle_options(point.config) for point in found))
     for name in found[0].values:
         if name in idle and len({repr(point.values[name]) for point in found}) > 1:
@@ -67,10 +66,9 @@ def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
     return found
 
 
-def _acting(point: Point) -> str:
-    """Its name, if options that nothing looks at had their defaults."""
-    defaults = {name: getattr(Config(), name) for name in idle_options(point.config)}
-    return point._replace(config=point.config.replace(**defaults)).name
+def _plain(own: Mapping[str, Any], config: Config) -> Config:
+    """With the defaults of what is swept and nothing of this run looks at: one run, whatever was said."""
+    return config.replace(**{name: getattr(Config(), name) for name in idle_options(config) & own.keys()})
 
 
 def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
@@ -136,13 +134,14 @@ def missing(points: Sequence[Point], found: Mapping[str, Result], probes: tuple[
     """Points without a result, or whose result lacks a probe. Points that are the same run are one."""
     if not probes or not set(probes) <= set(EVERY_PROBE):
         raise UserError(f"`probes` must be one or more of {', '.join(EVERY_PROBE)}")
-    jobs = {}
+    jobs: dict[str, Job] = {}
     for point in points:
         result = found.get(point.name)
         known = () if result is None else _probes(result)
         finished = result is not None and (set(probes) <= set(known) or not result.evaluation)
         if not finished:
-            jobs[point.name] = Job(point.cell, point.title, point.config, tuple(dict.fromkeys((*known, *probes))))
+            job = Job(point.cell, point.title, point.config, tuple(dict.fromkeys((*known, *probes))))
+            jobs.setdefault(point.name, job)
     return list(jobs.values())
 
 

@@ -69,8 +69,7 @@ def edition_of(data: str, labels: str | None) -> str:
         return ""
     digest = hashlib.sha256()
     for part, files in parts_of(data, labels).items():
-        digest.update("\0".join((part, *files.classes)).encode())
-        digest.update(b"\0".join(map(os.fsencode, files.paths)))
+        digest.update(b"\0".join(map(os.fsencode, (part, *files.classes, *files.paths))))
         for numbers in (files.labels, files.groups):
             digest.update(b"" if numbers is None else numbers.numpy().tobytes())
     return digest.hexdigest()[:8]

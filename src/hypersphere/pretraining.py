@@ -136,6 +136,8 @@ def with_preset(saved: Config, method: str | None) -> Config:
 def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     """The config wanted, if it would go on with what was begun."""
     wanted = located(wanted)
+    if wanted.labels == located(saved).labels:  # older runs keep it as it was said, and their hash with it
+        wanted = wanted.replace(labels=saved.labels)
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in differing:
         conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"

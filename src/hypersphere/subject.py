@@ -145,7 +145,7 @@ def _of_exported(folder: Path, wishes: Wishes) -> Subject:
     loaded = load(folder, wishes.device)
     about = read_card(folder / CARD)["run"]
     config, run = _located(Config.from_json(about["config"]).replace(root=None), wishes), folder.absolute().parent
-    listed = (run / FILES).is_file() and load_config(run).hash == about["hash"]
+    listed = (run / FILES).is_file() and (run / "run.json").is_file() and load_config(run).hash == about["hash"]
     if wishes.data is None and not listed:
         config = without_list(config)
         if wishes.root is None and is_folder(config.data) and not is_shards(config.data):

@@ -224,6 +224,13 @@ def test_a_part_may_be_wrapped():
     assert EnergyRegularizer(model).per_layer().keys() == {"backbone.module.0", "backbone.0", "head"}
 
 
+def test_a_derivative_by_something_else_is_none_of_its_business():
+    model = nn.Linear(4, 4)
+    regularizer = OrthogonalityRegularizer(model)
+    found = torch.func.grad(lambda x: model(x).square().sum() + regularizer())(torch.ones(2, 4))
+    assert found.isfinite().all()
+
+
 def test_a_layer_alone_has_no_parts_to_name():
     with pytest.raises(ValueError, match=r"tell apart in 'nosuch'; of any other matrix of weights there is hs\."):
         EnergyRegularizer(nn.Linear(3, 3), where="nosuch")

@@ -51,7 +51,8 @@ class Method(nn.Module, ABC):
             raise UserError(f"{type(self).__name__} takes an hs.methods.Batch of views, not a {type(batch).__name__}")
         few, many = len(batch.views) < 2 - self.takes_one_view, len(batch.views) > 2 and not self.takes_small_crops
         if few or many:
-            raise UserError(f"{type(self).__name__} learns from two views of each image, not {len(batch.views)}")
+            also = " (one that can learn from one says takes_one_view = True)" * few
+            raise UserError(f"{type(self).__name__} learns from two views of each image, not {len(batch.views)}{also}")
         if size() > 1:
             keep_views_apart(self)
         return super().__call__(batch, *args, **kwargs)

@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from hypersphere.draws import normals
 from hypersphere.regularize.where import Where, choices, plain_names
 from hypersphere.sphere.measures import check_number
+from hypersphere.sphere.unit import inside_vmap
 
 _KINDS = (nn.Linear, _ConvNd, nn.MultiheadAttention)
 _TAKEN = (
@@ -74,7 +75,8 @@ class WeightRegularizer(nn.Module, ABC):
                 f"of shape {tuple(measured.shape)}" if isinstance(measured, Tensor) else f"a {type(measured).__name__}"
             )
             raise ValueError(f"{type(self).__name__}.measure must give {wanted}, not {given}")
-        if torch.is_grad_enabled() and not measured.requires_grad and any(w.requires_grad for w in matrices):
+        told = torch.is_grad_enabled() and not inside_vmap()  # where a tensor does not say
+        if told and not measured.requires_grad and any(w.requires_grad for w in matrices):
             raise ValueError(f"{type(self).__name__}.measure gives numbers that depend on no weight")
         return means(measured, [len(group) for group in groups])
 
