@@ -8,7 +8,8 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"collectives", "cores", "draws", "errors", "files", "joining", "launch", "probes", "progress", "written"}
+LEAVES = {"collectives", "cores", "draws", "errors", "files", "intervals", "joining", "launch", "probes", "progress"}
+LEAVES |= {"written"}
 ARROWS = {  # each part, and those before it that it may import
     "joining": set(),
     "launch": set(),
@@ -16,6 +17,7 @@ ARROWS = {  # each part, and those before it that it may import
     "collectives": set(),
     "errors": set(),
     "draws": set(),
+    "intervals": set(),
     "files": set(),
     "probes": set(),
     "progress": set(),

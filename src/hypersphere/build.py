@@ -23,7 +23,7 @@ from hypersphere.machine import Execution
 from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
-from hypersphere.presets import HEADS, OF_METHODS, family
+from hypersphere.presets import HEADS, OF_METHODS
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.sets import of_any_size
 from hypersphere.sphere import koleo, uniformity, variance_covariance
@@ -175,8 +175,6 @@ def view_recipe(config: Config) -> Recipe:
 def plan_of(config: Config, images: int) -> Plan:
     if config.batch > images:
         raise UserError(f"`batch` {config.batch} is more than the {images} training images of {config.data}")
-    if family(config.method) == "deepcluster" and config.prototypes > images:
-        raise UserError(f"`prototypes` {config.prototypes} is more than the {images} images to be clustered")
     for name, images_at_once in (("batch", config.batch), ("micro_batch", config.micro_batch)):
         if images_at_once is not None and images_at_once % size():
             less = images_at_once - images_at_once % size()

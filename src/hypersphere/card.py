@@ -11,7 +11,7 @@ from hypersphere.config import Config
 from hypersphere.data.decode import WHITE
 from hypersphere.loading import KIND, Preprocess
 from hypersphere.machine import provenance
-from hypersphere.nn import ENCODERS, build_encoder, features_of
+from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
 from hypersphere.nn.weights import WEIGHTS
 from hypersphere.nn.zoo import OPTIONS
@@ -25,7 +25,7 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
     channels = len(view_recipe(config).mean)
     library = config.encoder.partition("/")[0]
     of_a_library = library != "hypersphere" and not is_reference(config.encoder)
-    lines = _snippets(config, channels, encoder)
+    lines = _snippets(run, channels, encoder)
     return {
         "kind": KIND,
         "encoder": config.encoder,
@@ -67,15 +67,16 @@ def _steps(preprocess: Preprocess) -> list[str]:
     return [*told, "values / 255, minus `mean`, divided by `std`, by channel: this is what the encoder takes"]
 
 
-def _snippets(config: Config, channels: int, encoder: nn.Module) -> dict[str, list[str]]:
+def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str]]:
     """Lines of code by library that load the weights; none where no library has the architecture."""
+    config = run.config
     library, _, name = config.encoder.partition("/")
     if library == "hypersphere":
         return {}
     if is_reference(config.encoder):
         module, _, maker = config.encoder.partition(":")
         given = f"channels={channels}" if takes_channels(referred_to(config.encoder)) else ""
-        return {module: _lines(module, f"{module}.{maker}({given})", list(_made_plain(config, channels)))}
+        return {module: _lines(module, f"{module}.{maker}({given})", list(_made_plain(run.encoder)))}
     if library == "timm":
         return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
     if config.encoder not in ENCODERS:
@@ -99,9 +100,9 @@ def _lines(library: str, model: str, changes: list[str]) -> list[str]:
     ]
 
 
-def _made_plain(config: Config, channels: int) -> Iterator[str]:
+def _made_plain(encoder: nn.Module) -> Iterator[str]:
     """The weights are as parametrizations put them out."""
-    for where, module in build_encoder(config.encoder, channels=channels).named_modules():
+    for where, module in encoder.named_modules():
         for name in getattr(module, "parametrizations", ()):
             place = f'model.get_submodule("{where}")' if where else "model"
             yield f'torch.nn.utils.parametrize.remove_parametrizations({place}, "{name}")'

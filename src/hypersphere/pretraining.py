@@ -194,6 +194,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
         begin = from_first(lambda: path is None or not (path / "checkpoint.pt").exists())
         trainer = agreed(lambda: _new_trainer(config, how, learnt, begin))
+        agreed(lambda: trainer.method.check(plan.images))
         run = Run(path or from_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
         with contextlib.ExitStack() as owned:
             first_does(lambda: owned.enter_context(own(run.path)))

@@ -1,8 +1,8 @@
 """Many points in one pass: what holds of all of them, and a sample for what needs pairs."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from hypersphere.diagnostics.embeddings import Embeddings
 from hypersphere.draws import SAMPLE, permutation
 from hypersphere.errors import UserError
+from hypersphere.intervals import half_width
 from hypersphere.sphere import unit
 
 ALL_PAIRS = 4096  # points of which every pair is looked at
@@ -52,13 +53,8 @@ class Cloud:
 
     def measure(self, of_pairs: Callable[[Tensor], Tensor]) -> Measured:
         """A mean over pairs: of all, or the mean over the groups with its t-interval."""
-        found = torch.stack([of_pairs(group).double() for group in self.groups])
-        if len(found) == 1:
-            return Measured(float(found[0]))
-        from scipy.stats import t
-
-        spread = float(found.std()) / math.sqrt(len(found))
-        return Measured(float(found.mean()), float(t.ppf(0.975, len(found) - 1)) * spread)
+        found = [float(of_pairs(group)) for group in self.groups]
+        return Measured(fmean(found), half_width(found) if len(found) > 1 else None)
 
 
 def gather(points: Embeddings, seed: int = 0) -> Cloud:

@@ -86,7 +86,7 @@ class CollapseAlarm:
     ) -> None:
         """`seen`: what the monitors of a run that goes on saw before; `idle`: options that would not help it."""
         self.epochs, self.stop, self.told, self.last = epochs, stop, False, watched(seen, epochs)[-1:]
-        self.helps = ", ".join(help for name, help in HELPS.items() if name not in idle)
+        self.helps = ", ".join(advice for name, advice in HELPS.items() if name not in idle)
 
     def __call__(self, epoch: int, seen: Mapping[str, float]) -> None:
         now = watched([{**seen, "epoch": epoch}], self.epochs)

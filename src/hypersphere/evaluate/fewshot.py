@@ -1,7 +1,6 @@
 """Few-shot classification: the nearest mean of k labelled examples a class."""
 
-import math
-from statistics import fmean, stdev
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch import Tensor
 from hypersphere.draws import FEW_SHOT, permutation
 from hypersphere.evaluate.features import accuracy
 from hypersphere.evaluate.stored import of_stored
+from hypersphere.intervals import half_width
 from hypersphere.sphere import unit
 
 
@@ -21,8 +21,6 @@ def few_shot(
 
     The classes are those that have an example: what is of another is never found.
     """
-    from scipy.stats import t
-
     if shots < 1 or draws < 1:
         raise ValueError(f"shots and draws must be at least 1, not {shots} and {draws}")
     features, queries = unit(features), unit(queries)
@@ -31,5 +29,4 @@ def few_shot(
         order = permutation(len(labels), seed=seed, stream=FEW_SHOT, device=labels.device)
         means = [features[order[labels[order] == c][:shots]].mean(dim=0) for c in range(int(labels.max()) + 1)]
         results.append(accuracy(queries @ unit(torch.stack(means)).T, truth).top1)
-    half = t.ppf(0.975, draws - 1) * stdev(results) / math.sqrt(draws) if draws > 1 else math.nan
-    return fmean(results), float(half)
+    return fmean(results), half_width(results)

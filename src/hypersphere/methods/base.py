@@ -69,6 +69,9 @@ class Method(nn.Module, ABC):
             terms[spreading.name] = value.detach()
         return Step(loss, terms)
 
+    def check(self, images: int) -> None:
+        """Before a run begins: a UserError, if so many images are too few to learn from."""
+
     def sides(self, views: Sequence[int]) -> set[int]:
         """Pixels a side of all that the encoder sees, by those of the views."""
         return set(views)

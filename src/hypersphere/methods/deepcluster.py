@@ -66,6 +66,10 @@ class DeepCluster(Method):
         ]
         return self.step("deepcluster", torch.stack(losses).mean(), *z)
 
+    def check(self, images: int) -> None:
+        if self.centroids.shape[1] > images:
+            raise UserError(f"`prototypes` {self.centroids.shape[1]} is more than the {images} images to be clustered")
+
     def _labels_of(self, sample: Tensor) -> Tensor:
         """Times × B; before the first epoch nothing is known but that images differ."""
         if self.labels.shape[1] == 0:
@@ -77,9 +81,8 @@ class DeepCluster(Method):
         if features is None:
             return
         points = self._projected(features)
+        self.check(len(points))
         clusters = self.centroids.shape[1]
-        if clusters > len(points):
-            raise UserError(f"`prototypes` {clusters} is more than the {len(points)} images to be clustered")
         if self.labels.shape[1] != len(points):
             self.labels = self.labels.new_zeros(len(self.labels), len(points))
         for time, (centroids, labels) in enumerate(zip(self.centroids, self.labels, strict=True)):

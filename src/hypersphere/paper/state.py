@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
+from hypersphere.intervals import half_width
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol
 from hypersphere.results import Result
 
@@ -25,13 +27,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     n = len(values)
     if n == 0:
         return None
-    mean = sum(values) / n
-    if n == 1:
-        return Estimate(mean, None, 1)
-    from scipy.stats import t
-
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    return Estimate(mean, float(t.ppf(0.975, n - 1)) * spread / math.sqrt(n), n)
+    return Estimate(fmean(values), half_width(values) if n > 1 else None, n)
 
 
 @dataclass(frozen=True)

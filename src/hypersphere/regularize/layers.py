@@ -145,7 +145,7 @@ def has_neurons(model: nn.Module) -> bool:
 
 def layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """All layers of neurons that can be told apart, frozen or not, by name; tied ones once."""
-    return _once(_plainly_named(_layers(model), model)[0])
+    return _once(_plainly_named(model)[0])
 
 
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -153,10 +153,9 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(name, module) for name, module in layers if _counts(module)]
 
 
-def _plainly_named(
-    layers: Sequence[tuple[str, nn.Module]], model: nn.Module
-) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
+def _plainly_named(model: nn.Module) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
     """By their names inside wrappers; and these with their whole names."""
+    layers = _layers(model)
     names = plain_names(model, [name for name, _ in layers])
     return list(zip(names, [module for _, module in layers], strict=True)), names
 
@@ -171,7 +170,7 @@ def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
     """The trainable layers that match, tied ones once; every part of `where` has to match one."""
-    layers, names = _plainly_named(_layers(model), model)
+    layers, names = _plainly_named(model)
     wanted: set[nn.Module] = set()
     for told, choice in choices(where, names):
         matching = [(name, module) for name, module in layers if choice(name, module)]
