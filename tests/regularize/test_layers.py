@@ -1,6 +1,7 @@
 """Which layers of a model count, by what they are and by `where`."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils.prune import l1_unstructured
 
 import hypersphere as hs
-from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, groups_of
+from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, groups_of
 from tests.regularize.networks import network
 
 
@@ -291,3 +292,38 @@ def test_a_frozen_weight_with_a_bias_that_learns_is_frozen():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5))
     model[0].weight.requires_grad_(False)
     assert list(EnergyRegularizer(model).per_layer()) == ["1"]
+
+
+class Rows(WeightRegularizer):
+    """How many neurons there are; and where it is asked."""
+
+    def measure(self, matrices):
+        self.asked = [*getattr(self, "asked", []), {w.device.type for w in matrices}]
+        return torch.tensor([float(len(w)) for w in matrices])
+
+
+def test_layers_may_lie_on_several_devices():
+    model = nn.Sequential(
+        *(nn.Linear(n, n + 1, device=d) for n, d in zip(range(3, 7), ["cpu", "meta"] * 2, strict=True))
+    )
+    rows = Rows(model)
+    with torch.no_grad():
+        assert rows.per_layer() == {"0": 4, "1": 5, "2": 6, "3": 7}
+    assert sorted(map(list, rows.asked)) == [["cpu"], ["meta"]]  # what lies together is measured together
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(
+    "make", [EnergyRegularizer, partial(EnergyRegularizer, dimensions=4), OrthogonalityRegularizer]
+)
+def test_a_model_parallel_network_counts_as_it_does_in_one_place(make):
+    whole = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
+    shared = copy.deepcopy(whole)
+    shared[1].cuda(), shared[3].cuda()
+    values = [make(model)() for model in (whole, shared)]
+    assert torch.allclose(*values, rtol=1e-4)
+    for value in values:
+        value.backward()
+    for a, b in zip(whole.parameters(), shared.parameters(), strict=True):
+        if a.ndim > 1:
+            assert torch.allclose(a.grad, b.grad.cpu(), rtol=1e-3, atol=1e-5)

@@ -37,7 +37,8 @@ class WeightRegularizer(nn.Module, ABC):
 
     Layers are chosen once, here, among those whose weight is trainable (`requires_grad`) now: a frozen network, such as
     BYOL's target, is left out. The weights are read at each call, so parametrized weights are the effective ones. A
-    weight shared by several layers counts once; one that is frozen later still counts, without gradient.
+    weight shared by several layers counts once; one that is frozen later still counts, without gradient. Layers may lie
+    on several devices: the sum is on that of the first.
 
     It registers nothing: attached to the model it watches, it adds no parameter and no entry to the state_dict.
 
@@ -67,7 +68,21 @@ class WeightRegularizer(nn.Module, ABC):
 
     def _of_layers(self) -> Tensor:
         groups = [groups_of(layer) for _, layer in self._layers]
-        matrices = [w for group in groups for w in group]
+        measured = self._on_each_device([w for group in groups for w in group])
+        return means(measured, [len(group) for group in groups])
+
+    def _on_each_device(self, matrices: Sequence[Tensor]) -> Tensor:
+        """Matrices that lie together are measured together; all numbers come to the device of the first."""
+        first = matrices[0].device
+        if all(w.device == first for w in matrices):
+            return self._measured(matrices)
+        found: dict[int, Tensor] = {}
+        for device in {w.device for w in matrices}:
+            there = [i for i, w in enumerate(matrices) if w.device == device]
+            found |= zip(there, self._measured([matrices[i] for i in there]).to(first), strict=True)
+        return torch.stack([found[i] for i in range(len(matrices))])
+
+    def _measured(self, matrices: Sequence[Tensor]) -> Tensor:
         measured = self.measure(matrices)
         if not isinstance(measured, Tensor) or measured.shape != (len(matrices),):
             wanted = f"a tensor, one number for each of {len(matrices)} matrices"
@@ -78,7 +93,7 @@ class WeightRegularizer(nn.Module, ABC):
         told = torch.is_grad_enabled() and not inside_vmap()  # where a tensor does not say
         if told and not measured.requires_grad and any(w.requires_grad for w in matrices):
             raise ValueError(f"{type(self).__name__}.measure gives numbers that depend on no weight")
-        return means(measured, [len(group) for group in groups])
+        return measured
 
 
 def means(values: Tensor, counts: Sequence[int]) -> Tensor:
@@ -102,16 +117,17 @@ class KeptNormals:
 
     def __init__(self, columns: int, seed: int, stream: int) -> None:
         self.columns, self.seed, self.stream = columns, seed, stream
-        self._kept: dict[int, Tensor] = {}
+        self._kept: dict[tuple[int, torch.device], Tensor] = {}
 
     def __call__(self, d: int, like: Tensor) -> Tensor:
         """In the dtype and on the device of a tensor."""
+        key = d, like.device
         with torch.inference_mode(False):  # whatever the first call is for, later ones may need gradients
-            if d not in self._kept:
+            if key not in self._kept:
                 rows = torch.arange(d, device=like.device)
-                self._kept[d] = normals(self.columns, rows, seed=self.seed, epoch=d, stream=self.stream)
-            self._kept[d] = self._kept[d].to(like)
-        return self._kept[d]
+                self._kept[key] = normals(self.columns, rows, seed=self.seed, epoch=d, stream=self.stream)
+            self._kept[key] = self._kept[key].to(like)
+        return self._kept[key]
 
 
 def groups_of(layer: nn.Module) -> tuple[Tensor, ...]:
