@@ -55,6 +55,19 @@ def test_the_hash_covers_what_changes_the_result_and_nothing_else():
     assert base.replace(tau=0.99).hash == base.hash
 
 
+def test_energy_on_photographs_is_the_papers():
+    everywhere = (1.0, ("encoder", "projector", "predictor"))
+    for method in ("byol-mhe", "byol-uni-mhe"):
+        config = recipe(method, "imagenet")
+        assert (config.energy, config.energy_layers) == everywhere
+    assert recipe("byol", "imagenet").energy == recipe("byol-uni", "imagenette").energy == 0
+    assert recipe("byol-mhe", "cifar10").energy == recipe("simclr-mhe", "imagenet").energy == 10
+
+
+def test_the_moving_average_of_byol_is_not_that_of_others():
+    assert [recipe(method, "stl10").tau for method in ("byol", "moco", "infomin", "obow")] == [0.996, 0.99, 0.99, 0.99]
+
+
 def test_json_and_back():
     config = recipe("byol-mhe", "digits", energy_layers=("encoder",), out="x", micro_batch=64)
     assert Config.from_json(json.loads(json.dumps(config.to_json()))).hash == config.hash

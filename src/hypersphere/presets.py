@@ -22,6 +22,7 @@ _MOCO: dict[str, Any] = {
     **_SGD,
     "method": "moco",
     "epochs": 200,
+    "tau": 0.99,
     "hidden": 512,
     "projection": 128,
     "temperature": 0.1,
@@ -93,6 +94,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "obow": {
         **_CLUSTERING,
         "method": "obow",
+        "tau": 0.99,
         "energy_layers": ("projector", "generators"),
         "prototypes": 2048,
         "temperature": 0.125,
@@ -167,6 +169,7 @@ _MOCO_V2: dict[str, Any] = {"batch": 256, "weight_decay": 1e-4, "queue": 65536, 
 
 # method → what it changes on ImageNet, as its authors published it for a ResNet-50
 ON_IMAGENET: dict[str, dict[str, Any]] = {
+    "byol": {"energy": 1.0, "energy_layers": ("encoder", "projector", "predictor")},  # where there is energy
     "simclr": {
         "epochs": 100,
         "batch": 4096,
@@ -299,9 +302,12 @@ def _ours(kind: type) -> str:
 
 def on_photographs(method: str, data: str, size: int | None) -> dict[str, Any]:
     """What a method changes on ImageNet, and on other images of more than 64 pixels a side."""
-    base = preset(method)["method"]
+    of_method = preset(method)
+    base = of_method["method"]
     published = ON_IMAGENET.get(family(base), {}) if size is not None and size > 64 else {}
     left_out = {*own_defaults(base), *(OF_MANY_IMAGES if data != "imagenet" else ())}
+    if not of_method["energy"]:
+        left_out |= {"energy", "energy_layers"}
     return {name: value for name, value in published.items() if name not in left_out}
 
 

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from hypersphere.diagnostics import SpreadMonitor, findings_of, gather, of_array, on_the_circle, rank_me, spread
+from hypersphere.diagnostics import (
+    SpreadMonitor,
+    aligned,
+    findings_of,
+    gather,
+    of_array,
+    on_the_circle,
+    rank_me,
+    spread,
+)
 from hypersphere.diagnostics import cloud as clouds
 from hypersphere.diagnostics.collapse import is_collapsed
 from hypersphere.sphere import hyperspherical_energy, uniformity
@@ -126,3 +135,23 @@ def test_more_dimensions_are_seen_along_the_principal_ones():
     few, many = on_the_circle(x), on_the_circle(torch.cat([x, x]))[:30]  # by the products of points, of dimensions
     torch.testing.assert_close(few.abs(), many.abs(), rtol=1e-4, atol=1e-5)
     assert found(flat.numpy())["density on the circle"].measured.value == pytest.approx(1, abs=0.01)
+
+
+def test_views_of_different_images_are_all_of_them_in_any_order():
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.randn(10, 16, generator=generator).repeat_interleave(30, 0)
+    one, other = (classes + 0.2 * torch.randn(300, 16, generator=generator) for _ in range(2))
+    x, y = (torch.nn.functional.normalize(side.double()) for side in (one, other))
+    apart = torch.cdist(x, y).square()[~torch.eye(300, dtype=torch.bool)].mean().item()
+    for order in (torch.arange(300), torch.randperm(300, generator=generator)):
+        assert f"{apart:.3g} unrelated" in aligned(one[order], other[order]).against
+
+
+@pytest.mark.parametrize("degrees", [0.25, 7.75, -172.0])
+def test_the_peak_on_the_circle_is_the_same_wherever_it_is(degrees):
+    angle = torch.deg2rad(torch.tensor(degrees)) + 1e-3 * torch.randn(500, generator=torch.Generator().manual_seed(0))
+    points = torch.stack([angle.cos(), angle.sin()], dim=1)
+    peak = findings_of(gather(of_array(points.numpy(), "points")))[-1]
+    assert peak.name == "density on the circle"
+    # of one von Mises kernel with κ = 50, times 2π: exp(κ) / I₀(κ)
+    assert peak.measured.value == pytest.approx(1 / torch.special.i0e(torch.tensor(50.0)).item(), rel=0.01)

@@ -206,6 +206,8 @@ def test_rows_of_zeros_are_told_and_make_nothing_even():
     inputs = centre(RECIPES["digits"])(test.pixels)
     energies = EnergyMonitor(1, lambda: [inputs], {}, torch.float32)(Dead(-0.5))
     assert energies["uniformity_of_features"] == pytest.approx(found["uniformity"])
+    assert energies["energy/output"] == pytest.approx(hs.hyperspherical_energy(there, 2, "geodesic").item(), rel=1e-4)
+    assert math.isnan(EnergyMonitor(1, lambda: [inputs], {}, torch.float32)(Dead(1e9))["energy/output"])
 
 
 @pytest.mark.parametrize("known", [0, 1])

@@ -44,13 +44,21 @@ def findings_of(cloud: Cloud) -> list[Finding]:
 
 def aligned(one: Tensor, other: Tensor) -> Finding:
     """Of two views of the same images (eq:align), beside views of different images."""
-    found, unrelated = float(alignment(one, other)), float(alignment(one, other.roll(1, 0)))
+    found, unrelated = float(alignment(one, other)), _apart(one, other)
     share = found / unrelated if unrelated > 1e-6 else 1.0  # below, it is rounding that is compared
     sentence = f"views of an image are {100 * share:.0f} % as far apart as those of different images"
     if unrelated <= 1e-6:
         sentence = "views of different images are as near to each other as those of one"
     health: Health = "good" if share < 0.5 else "weak" if share < 0.9 else "bad"
     return Finding("alignment", Measured(found), f"0 alike, {unrelated:.3g} unrelated", sentence, health)
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """Mean of ‖x̂ᵢ − ŷⱼ‖² over all i ≠ j, in any order of the images: from Σx̂ᵢ, Σŷⱼ and Σx̂ᵢ·ŷᵢ."""
+    x, y = unit(one.double()), unit(other.double())
+    n = len(x)
+    products = x.sum(0) @ y.sum(0) - (x * y).sum()
+    return float((x.square().sum() + y.square().sum()) / n - 2 * products / (n * (n - 1)))
 
 
 def _rows(cloud: Cloud) -> list[Finding]:
@@ -165,10 +173,10 @@ def on_the_circle(x: Tensor) -> Tensor:
 
 
 def _circle(cloud: Cloud) -> Finding:
-    at = bin_angles()[::30]  # 24 sectors
-    density = von_mises_density(angle_counts(on_the_circle(cloud.sample)), at) * 2 * math.pi
+    density = von_mises_density(angle_counts(on_the_circle(cloud.sample)), bin_angles()) * 2 * math.pi
     peak = float(density.max())
-    bars = "".join(BARS[min(7, int(8 * share))] for share in (density / density.max()).tolist())
+    sectors = density.unflatten(0, (24, -1)).amax(dim=1)
+    bars = "".join(BARS[min(7, int(8 * share))] for share in (sectors / peak).tolist())
     where = "" if cloud.dimensions == 2 else ", seen along two principal directions"
     sentence = f"{bars} from −180° to 180°{where}; where it is densest, {peak:.1f} times an even share"
     return Finding("density on the circle", Measured(peak), "1 even", sentence)

@@ -1,11 +1,12 @@
 """Hyperspherical energy by layer: of what a network's blocks put out, and of its weights."""
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
-from hypersphere.evaluate.features import evenness, frozen, seldom
+from hypersphere.evaluate.features import evenness, frozen, not_zero, seldom
 from hypersphere.kernels import runs_on
 from hypersphere.nn.blocks import blocks_of, features_in, heard, pooled
 from hypersphere.regularize import EnergyRegularizer
@@ -54,8 +55,9 @@ class EnergyMonitor:
         return {name: torch.cat(parts) for name, parts in found.items()}
 
     def _energies(self, outputs: dict[str, Tensor]) -> dict[str, float]:
-        energies = mean_energies(list(outputs.values()), 2, "geodesic", half_space=False)
-        found = {f"energy/{name}": energy for name, energy in zip(outputs, energies, strict=True)}
-        found |= {f"energy_of_weights/{name}": energy() for name, energy in self.weights.items()}
-        numbers = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
-        return {**numbers, "uniformity_of_features": evenness(outputs["output"])}
+        points = {f"energy/{name}": not_zero(x) for name, x in outputs.items()}
+        pairs = {name: x for name, x in points.items() if len(x) > 1}
+        energies = mean_energies([*pairs.values()], 2, "geodesic", half_space=False).tolist() if pairs else ()
+        found = {**dict.fromkeys(points, math.nan), **dict(zip(pairs, energies, strict=True))}
+        found |= {f"energy_of_weights/{name}": energy().item() for name, energy in self.weights.items()}
+        return {**found, "uniformity_of_features": evenness(outputs["output"])}

@@ -274,7 +274,7 @@ class LayersPlan(NamedTuple):
     values: int  # per layer
 
 
-@cache
+@cache  # without bound, as all plans: what a recorded CUDA graph reads must stay
 def layers_plan(shapes: tuple[Shape, ...], pulls: tuple[int, ...], device: torch.device) -> LayersPlan:
     rows: list[RowJob] = []
     panels = 0
