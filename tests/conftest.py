@@ -1,7 +1,7 @@
 import os
 import sys
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores
+os.environ["OMP_NUM_THREADS"] = "1"  # two test processes on two cores
 
 import pytest
 import torch

@@ -78,6 +78,7 @@ ARROWS = {  # each part, and those before it that it may import
         "views",
     },
     "loading": {"build", "config", "data", "evaluate", "machine", "nn", "run", "sets", "views"},
+    "recipes": {"config", "data", "lists", "presets"},
     "subject": {
         "build",
         "config",
@@ -88,6 +89,7 @@ ARROWS = {  # each part, and those before it that it may import
         "machine",
         "nn",
         "presets",
+        "recipes",
         "regularize",
         "run",
         "sets",
@@ -113,7 +115,6 @@ ARROWS = {  # each part, and those before it that it may import
         "train",
         "views",
     },
-    "recipes": {"config", "data", "lists", "presets"},
     "pretraining": {
         "build",
         "config",

@@ -14,6 +14,8 @@ import onnxruntime
 import pytest
 import torch
 from PIL import Image
+from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
 
 import hypersphere as hs
 import hypersphere.exporting as exporting
@@ -23,6 +25,7 @@ from hypersphere.data.folder import Listing
 from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract
 from hypersphere.exporting import export
+from hypersphere.loading import plain
 from hypersphere.nn import build_encoder
 from hypersphere.sets import decoded
 from hypersphere.views import folder_recipe
@@ -117,6 +120,9 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     (run / "evaluation.json").write_text(json.dumps(record))
     assert main(["export", str(run)]) == 0
     assert capsys.readouterr() == (f"written to {run}/export: card.json, encoder.safetensors\n", "")
+    (run / "export/notes.txt").touch()
+    assert main(["export", str(run)]) == 0
+    assert "notes.txt" not in capsys.readouterr().out
     card = read(run / "export")
     blob = (run / "export/encoder.safetensors").read_bytes()
     assert card["weights"] == {"file": "encoder.safetensors", "sha256": hashlib.sha256(blob).hexdigest()}
@@ -387,3 +393,18 @@ def test_load_is_a_function_whatever_was_imported_before():
     import hypersphere.loading
 
     assert hs.load is hypersphere.loading.load
+
+
+class Twice(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+def test_every_parametrization_is_carried_out():
+    """Not that of a weight alone: the card's lines do so, too."""
+    encoder = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
+    for module, name in ((encoder[0], "weight"), (encoder[0], "bias"), (encoder[1], "bias")):
+        register_parametrization(module, name, Twice())
+    x = torch.randn(2, 3)
+    assert plain(encoder).state_dict().keys() == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert torch.equal(plain(encoder)(x), encoder(x))

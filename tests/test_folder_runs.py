@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,12 +217,13 @@ def test_one_image_a_class(tmp_path):
     assert len(lists.files_of(run.config, "validation", run.path)[1]) == 4
 
 
-def test_train_and_test_folders_are_a_split(folder, tmp_path):
+def test_train_and_test_folders_are_a_split(folder, tmp_path, capsys):
     (tmp_path / "split").mkdir()
     folder.rename(tmp_path / "split/train")
     for n, kind in enumerate(("red", "blue") * 3):
         draw(tmp_path / f"split/val/{kind}/{n}.png", 100 + n, (180, 20, 20) if kind == "red" else (20, 20, 180))
     run = hs.pretrain("byol", data=str(tmp_path / "split"), holdout="test", out=tmp_path / "run", **SMALL)
+    assert capsys.readouterr().err.count("has no test set: its val set stands for it") == 1
     assert run.steps == 2 * (39 // 8)  # all of train
     assert run.evaluate(("knn",))["knn"]["top1"] == 100.0
     with pytest.raises(UserError, match="has no test set"):
@@ -346,3 +348,36 @@ def test_another_folder_is_measured_where_it_lies(folder, tmp_path):
     run = hs.pretrain("byol", "digits", out=tmp_path / "run", **{**SMALL, "epochs": 1, "batch": 256, "knn_every": 0})
     run.config = run.config.replace(root=tmp_path / "nowhere")
     assert run.evaluate("knn", transfer=str(folder))
+
+
+def test_what_cannot_be_read_of_the_held_out_images_is_told(tmp_path, capsys):
+    for part, count in (("train", 12), ("val", 6)):
+        for n in range(count):
+            draw(
+                tmp_path / f"in/{part}/{('red', 'blue')[n % 2]}/{n}.png",
+                n,
+                (180, 20, 20) if n % 2 == 0 else (20, 20, 180),
+            )
+    (tmp_path / "in/val/red/cut.png").write_bytes(b"no image")
+    run = hs.pretrain("byol", data=str(tmp_path / "in"), out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    assert "1 of 7 images looked at cannot be read, and do not count: cut.png" in capsys.readouterr().err
+    assert run.evaluate(("knn",))["sphere"]["images"] == 6
+
+
+def test_a_table_of_some_images_says_how_many_have_no_label(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for n in range(12):
+        draw(tmp_path / f"in/{n}.png", n, (20 * n, 20, 20))
+    rows = [f"{n}.png,{n % 2}" for n in range(8)]
+    (tmp_path / "some.csv").write_text("\n".join(["path,label", *rows, "gone.png,1"]))
+    hs.pretrain("byol", data="in", labels="some.csv", out="run", **{**SMALL, "epochs": 1})
+    told = capsys.readouterr().err
+    assert "2 classes: 0, 1; 4 of the images without a label" in told
+    assert told.count("1 rows name no image") == 1
+
+
+def test_a_folder_is_the_runs_however_it_is_named(folder, tmp_path, monkeypatch):
+    run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    monkeypatch.chdir(folder.parent)
+    for data in (folder, folder.name, Path(folder.name)):
+        assert "held-out images of" in hs.diagnose(run, data=data).of

@@ -19,8 +19,10 @@ from hypersphere.commands.grids import SweepOptions, _fields, _points, _print_sw
 from hypersphere.config import Config, recipe
 from hypersphere.errors import RunsFailed, UserError
 from hypersphere.grid import Point, missing, product, results_in, rows
+from hypersphere.jobs import Job, run_job
 from hypersphere.options import value_optional
 from hypersphere.results import Result, name_of
+from hypersphere.run import load_run
 from hypersphere.train import read_metrics
 from tests.pictures import draw
 
@@ -249,7 +251,7 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
         (["byol", "--over", "lr=0.1,-1"], "--lr must be above 0, not -1.0"),
         (["byol", "--over", "predictor=maybe"], "--predictor must be true or false, not maybe"),
         (["byol", "--over", "lr=1", "lr=2"], "--over lr is said twice"),
-        (["byol", "--lr", "1", "--over", "lr=2"], "--over lr is said twice"),
+        (["byol", "--lr", "1", "--over", "lr=2"], "--lr is said beside --over lr"),
         (["byol", "--over", "out=a"], "--out cannot be swept"),
         (["byol", "--over", "method=byol,smclr"], "unknown method 'smclr': did you mean 'simclr'"),
         (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, not -1"),
@@ -330,3 +332,20 @@ def test_the_table_of_a_sweep_is_whole_in_a_log(undisturbed, capsys, monkeypatch
     shown = capsys.readouterr().out
     for word in ("torchvision/resnet18", "1.25e-06", "0.00012345", "x[old]", "0 of 1"):
         assert word in shown
+
+
+def test_where_results_cannot_be_kept_nothing_is_learnt(tmp_path, capsys):
+    (tmp_path / "results").touch()
+    assert main(["sweep", "byol", "--data", "digits", "--over", "seed=0", "--out", str(tmp_path)]) == 2
+    assert "cannot make the folder" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/run.json"))
+
+
+def test_a_run_taken_up_again_is_told_what_is_said_now(tmp_path, monkeypatch):
+    small = {"hidden": 8, "projection": 8, "batch": 256, "epochs": 1, "knn_every": 0}
+    jobs = [Job("cell", "title", recipe("byol", "digits", log_every=every, **small), ()) for every in (8, 1)]
+    run_job(jobs[0], tmp_path, progress=False)
+    heard = []
+    monkeypatch.setattr("hypersphere.jobs.go_on", lambda path, config, progress: heard.append(config) or load_run(path))
+    run_job(jobs[1], tmp_path, progress=False, device="cpu")
+    assert [(config.log_every, config.device) for config in heard] == [(1, "cpu")]

@@ -14,6 +14,8 @@ from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Method
 from hypersphere.presets import OF_METHODS
 from hypersphere.regularize import EnergyRegularizer
+from hypersphere.report.page import _own_loss
+from hypersphere.report.portrait import portray
 from hypersphere.written import referred_to
 from tests.networks import SMALL_ENCODER
 
@@ -78,6 +80,7 @@ def test_a_method_of_ones_own(own_folder, capsys):
     assert main(["evaluate", str(run), "--probes", "knn"]) == 0
     assert main(["pretrain", "--resume", str(run)]) == 0
     assert main(["report", str(run), "--out", "page.html"]) == 0
+    assert _own_loss(portray(run, "cpu", None)) == "mine"  # and not the whole loss
     capsys.readouterr()
     assert main(["methods", "own_nets:Mine-mhe"]) == 0
     told = capsys.readouterr().out

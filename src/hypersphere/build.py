@@ -50,11 +50,9 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
     if config.small_crops and not kind.takes_small_crops:
         taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
         raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
-    options = {name: getattr(config, name) for name in inspect.signature(kind.__init__).parameters if name in GIVEN}
-    if "classes" in inspect.signature(kind.__init__).parameters:
-        options["classes"] = classes
-    if "input_shape" in inspect.signature(kind.__init__).parameters:
-        options["input_shape"] = (channels, *[view_recipe(config).size] * 2)
+    known = {name: getattr(config, name) for name in GIVEN}
+    known |= {"classes": classes, "input_shape": (channels, *[view_recipe(config).size] * 2)}
+    options = {name: known[name] for name in inspect.signature(kind.__init__).parameters if name in known}
     options |= {**extra_options(config, kind), "encoder": encoder, "features": features_of(encoder)}
     try:
         inspect.signature(kind).bind(**options)

@@ -200,7 +200,8 @@ class Config:
     save_every: int | None = _unhashed(None)
     # Updates between lines of metrics.jsonl.
     log_every: int = _unhashed(10)
-    # Epochs between k-NN accuracies, and other measures, of the held-out images (0: never).
+    # Epochs between k-NN accuracies, and other measures, of the held-out images; where these are the test set, of some
+    # that are learnt from (0: never).
     knn_every: int = _unhashed(10)
     # What happens when the features collapse: a warning, or the end of the run.
     on_collapse: Literal["warn", "stop"] = _unhashed("warn")

@@ -12,7 +12,7 @@ import torch
 from hypersphere import __version__
 from hypersphere.data.folder import shown, some_images
 from hypersphere.data.shards import is_shards, list_shards
-from hypersphere.data.stream import Stream, Wanted, default_workers
+from hypersphere.data.stream import Stream, default_workers
 from hypersphere.data.unreadable import tell_unreadable
 from hypersphere.errors import UserError
 from hypersphere.files import put_in_place
@@ -101,8 +101,7 @@ def _closing(file: Writer) -> Iterator[Writer]:
 
 
 def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[Piece]:
-    asked = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(stream.paths)).split(AT_ONCE))
-    for pixels, sample in stream(asked):
+    for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
         if not np.isfinite(vectors).all():
             raise UserError(f"{loaded.source} makes features that are no numbers: did the run diverge?")

@@ -22,6 +22,7 @@ from hypersphere.run import Run, load_run
 
 ONNX = "encoder.onnx"
 Format = Literal["safetensors", "onnx"]
+FILES: dict[Format, tuple[str, ...]] = {"safetensors": (CARD, WEIGHTS), "onnx": (CARD, ONNX, WEIGHTS)}
 TORCH_FOR_ONNX = "2.9"  # older ones do not go with any onnxscript of today
 TOLERANCE = 1e-4  # between ONNX and torch, relative to the largest feature where that is above 1
 

@@ -74,6 +74,13 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
+
+
 def next_free_folder(path: Path) -> Path:
     """Make the folder, or, where there is one, the first free of path-2, path-3 …"""
     for n in itertools.count(1):

@@ -104,10 +104,12 @@ def sweep(
     """
     grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
     points = distinct((values, _config(_kept(method), data, {**options, **values})) for values in grid)
-    failed = run_points(points, Path(out), tuple(probes), FanOut(workers, ray, retries))
-    check_failed(failed, len({point.name for point in points}))
+    names = [point.name for point in points]  # as the user's code is now
+    jobs = missing(points, results_in(Path(out)), tuple(probes))
+    failed = run_jobs(jobs, Path(out) / "results", Path(out), FanOut(workers, ray, retries))
+    check_failed(failed, len(set(names)))
     found = results_in(Path(out))
-    return [found[point.name] for point in points]
+    return [found[name] for name in names]
 
 
 def _kept(value: Any) -> Any:
@@ -123,11 +125,6 @@ def _config(method: str, data: Any, options: dict[str, Any]) -> Config:
 
 def results_in(out: Path) -> dict[str, Result]:
     return {name_of(found.cell, found.config, found.hash): found for found in read_results(out / "results")}
-
-
-def run_points(points: Sequence[Point], out: Path, probes: tuple[str, ...], how: FanOut) -> dict[str, str]:
-    """Run those that lack a result. Returns why those failed that did, by title."""
-    return run_jobs(missing(points, results_in(out), probes), out / "results", out, how)
 
 
 def missing(points: Sequence[Point], found: Mapping[str, Result], probes: tuple[str, ...]) -> list[Job]:

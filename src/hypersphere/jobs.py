@@ -11,8 +11,9 @@ from hypersphere.config import Config
 from hypersphere.diagnostics import angle_counts
 from hypersphere.errors import Diverged, RunsFailed
 from hypersphere.fanout import FanOut, Work, fan_out
+from hypersphere.files import make_folder
 from hypersphere.machine import pick_device, provenance
-from hypersphere.pretraining import go_on, start
+from hypersphere.pretraining import agreeing, go_on, start
 from hypersphere.results import Result, name_of
 from hypersphere.run import Run, evaluate_on, held_out_features, load_config, random_encoder
 
@@ -45,6 +46,7 @@ def run_jobs(
     **where: Any,
 ) -> dict[str, str]:
     """Results of all: why some have none, by title. `where`: device, root and the like, which change no result."""
+    make_folder(results)
     call = partial(finish, results=results, runs=runs, progress=progress, **where)
     works = [Work(job.name, job.title, partial(call, job)) for job in jobs]
     devices = {where.get("device", job.config.device) for job in jobs}
@@ -87,6 +89,8 @@ def _angles(encoder: nn.Module, config: Config, where: dict[str, Any]) -> list[i
 
 def _trained(job: Job, path: Path, progress: bool, where: dict[str, Any]) -> Run:
     if (path / "run.json").is_file():
-        return go_on(path, load_config(path).replace(**where), progress=progress)
+        saved = load_config(path)
+        now = job.config.replace(**where, out=saved.out, precision=saved.precision)
+        return go_on(path, agreeing(saved, now, path), progress=progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     return start(job.config.replace(**where, out=path), progress=progress)

@@ -14,7 +14,7 @@ from hypersphere.config import Config
 from hypersphere.data import FILE_SOURCES, Holdout, Listing, list_data
 from hypersphere.data.folder import list_folder, shown
 from hypersphere.data.shards import file_or_member, is_shards, list_shards
-from hypersphere.data.splits import PARTS, held_out_of
+from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.table import parts_from
 from hypersphere.errors import UserError, refusals_told
 from hypersphere.files import write_json
@@ -27,23 +27,25 @@ FILES = "files.json"  # of a run that learns from files: their names and labels
 def parts_of(where: str, labels: str | None) -> dict[str, Listing]:
     """What is learnt from, "train"; and "val" and "test" where folders of such names lie beside it, or a table says
     so."""
-    if is_shards(where):
-        found = {"train": list_shards(where)}
-    elif labels is None and (folders := _split_folders(where)):
-        found = {name: list_folder(folder) for name, folder in folders.items()}
-        for name, files in found.items():
-            if files.classes != found["train"].classes:
-                told = f"{folders['train'].name} and {folders[name].name}"
-                closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
-                why = f"; {closed[0]} could not be read" if closed else ""
-                raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
-    else:
-        found = {"train": list_folder(Path(where))}
+    folders = {} if is_shards(where) else _split_folders(where)
+    if folders and labels is None:
+        return _alike(where, folders)
+    files = list_shards(where) if is_shards(where) else list_folder(Path(where))
     if labels is None:
-        return found
-    split = {} if is_shards(where) else _split_folders(where)
-    names = {folder.name: part for part, folder in split.items()}
-    return parts_from(Path(labels), found["train"], Path(where), names)
+        return {"train": files}
+    return parts_from(Path(labels), files, Path(where), {folder.name: part for part, folder in folders.items()})
+
+
+def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
+    """The images of each part, all with the same classes."""
+    found = {name: list_folder(folder) for name, folder in folders.items()}
+    for name, files in found.items():
+        if files.classes != found["train"].classes:
+            told = f"{folders['train'].name} and {folders[name].name}"
+            closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
+            why = f"; {closed[0]} could not be read" if closed else ""
+            raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
+    return found
 
 
 def _split_folders(where: str) -> dict[str, Path]:
@@ -93,14 +95,12 @@ def _listed(config: Config, holdout: Holdout, run: Path | None) -> tuple[Listing
         return list_data(config.data, config.root, holdout)
     moved = run is not None and config.root is not None
     parts = parts_of(str(config.root) if moved else config.data, config.labels)
-    train, val, test = parts["train"], parts.get("val"), parts.get("test")
+    train = parts["train"]
     if holdout == "test":
-        if test is None and val is None:
-            wanted = "a folder train and a folder test (or val) below it, or a column split of `labels`"
-            raise UserError(f"{config.data} has no test set: it would be {wanted}")
-        return train, test or val  # type: ignore[return-value]
-    if val is not None:
-        return train, val
+        wanted = "a folder train and a folder test (or val) below it, or a column split of `labels`"
+        return train, test_of(parts, config.data, wanted)
+    if "val" in parts:
+        return train, parts["val"]
     rest, some = held_out_of(train.labels, len(train), train.groups)
     return train[rest], train[some]
 

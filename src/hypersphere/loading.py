@@ -16,7 +16,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
+from torch.nn.utils.parametrize import remove_parametrizations
 
 from hypersphere.build import view_recipe
 from hypersphere.config import Config
@@ -222,8 +222,12 @@ def plain(encoder: nn.Module) -> nn.Module:
     """A copy on the CPU, for use alone, whose weights are plain tensors: standardized ones as they come out."""
     encoder = copy.deepcopy(encoder).cpu().to(memory_format=torch.contiguous_format).eval()
     for module in list(encoder.modules()):
-        if is_parametrized(module, "weight"):
-            remove_parametrizations(module, "weight")
+        names = list(getattr(module, "parametrizations", ()))
+        if names:  # of its own kind: torch's copies share theirs, which removing changes
+            kind = type(module)
+            module.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
+        for name in names:
+            remove_parametrizations(module, name)
     return encoder
 
 

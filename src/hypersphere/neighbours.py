@@ -39,8 +39,8 @@ def neighbours(
     A query that is in the file has its vector from there, and is not its own neighbour. Others are encoded by what
     made the file; `encoder` says where that lies now, if it was moved.
     """
-    if count < 1:
-        raise UserError(f"`count` must be at least 1, not {count}")
+    if not isinstance(count, int) or count < 1:
+        raise UserError(f"`count` must be a whole number of at least 1, not {count}")
     if not queries:
         raise UserError("at least one query is wanted")
     file = Path(file)
@@ -48,8 +48,9 @@ def neighbours(
     asked = [_whole(os.fspath(query), os.getcwd()) for query in queries]
     known = _known(vectors, set(asked))
     unknown = [query for query in dict.fromkeys(asked) if query not in known]
-    if unknown:
+    if unknown or encoder is not None:
         loaded = _maker(file, vectors, encoder, device)
+    if unknown:
         known |= dict(zip(unknown, loaded.encode(unknown).cpu().numpy(), strict=True))
     points = _on_sphere(np.stack([known[query] for query in asked]))
     best = _nearest(vectors, points, asked, count)
@@ -59,6 +60,8 @@ def neighbours(
 def _maker(file: Path, vectors: Vectors, encoder: str | Path | None, device: str | torch.device) -> Loaded:
     """The encoder that made the file, with its preprocessing as it was then."""
     source = Path(vectors.about["encoder"]) if encoder is None else Path(encoder)
+    if encoder is not None and not source.exists():
+        raise UserError(f"`encoder` {source} is not there")
     if not source.exists():
         raise UserError(f"{source}, which made {file}, is not there: say with `encoder` where it is now")
     loaded = load(source, device)

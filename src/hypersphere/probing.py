@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.data import Listing
-from hypersphere.data.stream import Stream, Wanted
+from hypersphere.data.stream import Stream
 from hypersphere.draws import PROBE
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import encode, frozen
@@ -56,10 +56,9 @@ class InFiles:
         side = self.recipe.resize or self.recipe.size
         make, white, pin = partial(middle_of, side=side), self.files.white, self.device.type == "cuda"
         stream = Stream(self.files.paths, make, side=side, workers=self.workers, white=white, pin=pin, fill=False)
-        batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(self)).split(self.at_once))
         features, samples = [], []
         with frozen(encoder), progress_bar("reading images", len(self), show=self.progress) as bar:
-            for pixels, sample in stream(batches):
+            for pixels, sample in stream.every(self.at_once):
                 inputs = evaluation_view(pixels.to(self.device, non_blocking=True), self.recipe)
                 features.append(encode(encoder, inputs, precision))
                 samples.append(sample)

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from hypersphere.launch import is_first
@@ -16,6 +17,17 @@ def tell(message: str) -> None:
     """One line, on standard error, of the first process of a job."""
     if is_first():
         print(f"hypersphere: {message}", file=sys.stderr, flush=True)
+
+
+@cache
+def tell_once(message: str) -> None:
+    """Of what is looked at several times."""
+    tell(message)
+
+
+def counted(number: int, of: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number:,} {of}" + "s" * (number != 1)
 
 
 def duration(seconds: float) -> str:

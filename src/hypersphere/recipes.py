@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.config import Config, fitting, recipe
-from hypersphere.data import Listing
+from hypersphere.data import Images, Listing
 from hypersphere.data.arrays import read_arrays
 from hypersphere.data.folder import deepest_folder, labelled_below, shown
 from hypersphere.data.shards import is_shards
@@ -24,7 +24,7 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     data = os.fspath(data) if isinstance(data, os.PathLike) else data
     if not isinstance(data, str):
         data = _reference(data)
-    where, options = _whole(data), fitting(options)  # a mistake is told before anything is looked for
+    where, options = whole(data), fitting(options)  # a mistake is told before anything is looked for
     if is_arrays(where):
         return _recipe_for_arrays(method, where, options)
     if not is_folder(where):
@@ -36,17 +36,17 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     config = _recipe_by_size(method, where, found.images, found.sides[1], options)
     groups = "" if files.groups is None else f"; {len(files.groups.unique()):,} groups, each held out as a whole or not"
     closed = f"; folders that could not be read: {len(files.closed)}" if files.closed else ""
-    tell(f"{where}: {found}; {_classes_told(files.classes)}{groups}{_deeper_told(where, files)}{closed}")
+    tell(f"{where}: {found}; {_classes_told(files)}{groups}{_deeper_told(where, files)}{closed}")
     return located(config)
 
 
 def located(config: Config) -> Config:
     """As a run keeps it: found again from any other folder."""
     labels, root = (name and _path(str(name)) for name in (config.labels, config.root))
-    return config.replace(data=_whole(config.data), labels=labels, root=root)
+    return config.replace(data=whole(config.data), labels=labels, root=root)
 
 
-def _whole(data: str) -> str:
+def whole(data: str) -> str:
     """The whole path of files; names of data sets, of code and of shards elsewhere as they are."""
     in_files_here = is_folder(data) or (is_arrays(data) and not is_reference(data))
     return _path(data) if in_files_here and "://" not in data else data
@@ -69,7 +69,7 @@ def _recipe_for_arrays(method: str, where: str, options: dict[str, Any]) -> Conf
     train = read_arrays(where)["train"]
     height, width = train.pixels.shape[2:]
     config = _recipe_by_size(method, where, len(train), min(height, width), options)
-    tell(f"{where}: {len(train):,} images of {height} × {width} pixels; {_classes_told(train.classes)}")
+    tell(f"{where}: {len(train):,} images of {height} × {width} pixels; {_classes_told(train)}")
     return config
 
 
@@ -82,11 +82,13 @@ def _recipe_by_size(method: str, where: str, images: int, side: int, options: di
     return recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})
 
 
-def _classes_told(classes: tuple[str, ...]) -> str:
-    if not classes:
+def _classes_told(files: Listing | Images) -> str:
+    if not files.classes:
         return "no labels"
-    names = shown(", ".join(classes))
-    return f"{len(classes)} classes" + f": {names}" * (len(names) <= FEW_LETTERS)
+    names = shown(", ".join(files.classes))
+    without = 0 if files.labels is None else int((files.labels < 0).sum())
+    told = f"{len(files.classes)} classes" + f": {names}" * (len(names) <= FEW_LETTERS)
+    return told + f"; {without:,} of the images without a label" * (without > 0)
 
 
 def _deeper_told(where: str, files: Listing) -> str:

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from hypersphere.config import Config
 from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Images, Listing, load_data
-from hypersphere.data.stream import Stream, Wanted, default_workers
+from hypersphere.data.folder import shown
+from hypersphere.data.stream import Stream, default_workers
 from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
 from hypersphere.launch import place_on_machine
 from hypersphere.lists import files_of
 from hypersphere.presets import is_folder
-from hypersphere.progress import progress_bar
+from hypersphere.progress import progress_bar, tell_once
 from hypersphere.views import folder_recipe
 from hypersphere.views.crops import middle_of
 from hypersphere.written import is_arrays
@@ -75,6 +76,9 @@ def decoded(files: Listing, side: int, workers: int, most: int, progress: bool =
         for part in middles(files, side, workers, unreadable):
             parts.append(part)
             bar.update(sum(map(len, parts)))
+    if unreadable:
+        such = shown(Path(next(iter(unreadable))).name)
+        tell_once(f"{len(unreadable):,} of {len(files):,} images looked at cannot be read, and do not count: {such}, …")
     good = [n for n, path in enumerate(files.paths) if path not in unreadable]
     labels = torch.full((len(files),), -1) if files.labels is None else files.labels
     return Images(torch.cat(parts), labels, files.classes)[torch.tensor(good)]
@@ -86,8 +90,7 @@ def middles(
     """The middle of every image, batch by batch in their order, B × 3 × side × side bytes; in place of one that cannot
     be read, which `unreadable` is told, a neighbour's."""
     stream = Stream(files.paths, partial(middle_of, side=side), side=side, workers=workers, white=files.white)
-    batches = ([Wanted(n, None) for n in part.tolist()] for part in torch.arange(len(files)).split(64))
-    for part in stream(batches):
+    for part in stream.every(64):
         yield part.pixels
     if unreadable is not None:
         unreadable.update(stream.unreadable)

@@ -1,5 +1,6 @@
 """An encoder and the images it is shown, from whatever names one: a run, a checkpoint, a model of a library."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -27,6 +28,7 @@ from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
 from hypersphere.presets import is_folder
+from hypersphere.recipes import whole
 from hypersphere.regularize.where import PARALLEL
 from hypersphere.run import Run, load_config, load_run
 from hypersphere.sets import images_of, in_files, is_held_out
@@ -50,6 +52,8 @@ class Wishes:
     device: str | torch.device = "auto"
 
     def __post_init__(self) -> None:
+        if isinstance(self.data, str | os.PathLike):
+            object.__setattr__(self, "data", whole(os.fspath(self.data)))
         for name, least in (("images", 2), ("size", 1)):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Integral) and int(value) >= least):
@@ -143,7 +147,9 @@ def _exported(path: Path, wishes: Wishes) -> Path | None:
 
 def _of_exported(folder: Path, wishes: Wishes) -> Subject:
     loaded = load(folder, wishes.device)
-    about = read_card(folder / CARD)["run"]
+    about = read_card(folder / CARD).get("run")
+    if not isinstance(about, dict):
+        raise UserError(f"{folder / CARD} does not say which run it is of: name its weights, and `encoder`")
     config, run = _located(Config.from_json(about["config"]).replace(root=None), wishes), folder.absolute().parent
     listed = (run / FILES).is_file() and (run / "run.json").is_file() and load_config(run).hash == about["hash"]
     if wishes.data is None and not listed:

@@ -169,6 +169,9 @@ def test_a_run_from_its_start_to_another_set(tmp_path, monkeypatch, capsys):
     assert main(["evaluate", "run", "--transfer", "other.npz", "--probes", "knn"]) == 0
     assert main(["evaluate", "run", "--holdout", "test"]) == 2
     assert "has no test set: it would be arrays test_images and test_labels" in capsys.readouterr().err
+    (tmp_path / "own.npz").rename("moved.npz")
+    assert main(["evaluate", "run", "--transfer", "other.npz", "--probes", "knn"]) == 0  # none of the run's own needed
+    assert "other.npz" in capsys.readouterr().out
 
 
 def test_a_grey_encoder_is_measured_on_a_folder(tmp_path):

@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
+from torch.nn.utils.parametrize import register_parametrization
 from torch.nn.utils.prune import l1_unstructured
 
 import hypersphere as hs
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, groups_of
+from hypersphere.regularize.layers import layers_of
 from tests.regularize.networks import network
 
 
@@ -176,7 +178,7 @@ def test_layers_frozen_before_are_left_out(parametrized):
         assert "projector.0" in names
         assert not any(name.startswith("target") for name in names)
     for where in ("target", ["projector", "target"], model["target"], lambda name, module: name.startswith("target")):
-        with pytest.raises(ValueError, match=r"all Linear and Conv layers of .* are frozen"):
+        with pytest.raises(ValueError, match=r"all layers of .* are frozen"):
             EnergyRegularizer(model, where=where)
     with pytest.raises(ValueError, match=r"'projektor'.*: encoder, projector, predictor$"):
         EnergyRegularizer(model, where="projektor")
@@ -327,3 +329,21 @@ def test_a_model_parallel_network_counts_as_it_does_in_one_place(make):
     for a, b in zip(whole.parameters(), shared.parameters(), strict=True):
         if a.ndim > 1:
             assert torch.allclose(a.grad, b.grad.cpu(), rtol=1e-3, atol=1e-5)
+
+
+def test_looking_for_layers_leaves_a_spectral_norm_as_it_is():
+    model = nn.Sequential(nn.Linear(8, 12), nn.Linear(12, 6))
+    state = parametrizations.spectral_norm(model[0]).parametrizations.weight[0]._u
+    before = state.clone()
+    EnergyRegularizer(model)
+    assert torch.equal(state, before)
+
+
+def test_layers_made_of_buffers_are_not_tied():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    for layer in model:
+        kept = layer.weight.detach()
+        del layer.weight
+        layer.register_buffer("weight", kept)
+        register_parametrization(layer, "weight", nn.Identity())
+    assert [name for name, _ in layers_of(model)] == ["0", "1"]

@@ -55,7 +55,7 @@ def test_a_temperature_can_be_learnt():
     assert hs.uniformity(query, temperature.reshape(1, 1)).shape == ()
     with pytest.raises(ValueError, match=r"temperature must be one number, not \(2,\)"):
         hs.info_nce(query, key, torch.ones(2))
-    with pytest.raises(TypeError, match="s has no gradient"):
+    with pytest.raises(TypeError, match="the power s is one number, without gradient"):
         hs.hyperspherical_energy(query, temperature)
 
 
@@ -72,3 +72,27 @@ def test_what_are_no_points_is_told():
         hs.uniformity(torch.zeros(4, 0))
     with pytest.raises(TypeError, match=r"torch\.as_tensor"):
         hs.byol_loss(torch.zeros(4, 2), torch.zeros(4, 2).numpy())
+
+
+@pytest.mark.parametrize("loss", [hs.uniformity, hs.variance_covariance, hs.hyperspherical_energy])
+def test_one_graph_where_all_numbers_may_change(loss):
+    torch._dynamo.reset()
+    x = torch.randn(12, 6)
+    compiled = torch.compile(loss, backend="eager", dynamic=True, fullgraph=True)
+    assert torch.allclose(compiled(x), loss(x))
+
+
+def test_another_temperature_is_no_break_in_the_graph():
+    torch._dynamo.reset()
+    x, y = torch.randn(12, 6), torch.randn(12, 6)
+    compiled = torch.compile(hs.nt_xent, backend="eager", fullgraph=True)
+    for temperature in (0.5, 0.4, 0.3):
+        assert torch.allclose(compiled(x, y, temperature), hs.nt_xent(x, y, temperature))
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_what_is_no_number_is_not_aligned(alpha, wrong):
+    x = torch.randn(4, 3)
+    x[0, 0] = wrong
+    assert hs.alignment(x, torch.randn(4, 3), alpha).isnan()

@@ -236,7 +236,7 @@ def test_sketching_compiles_and_still_counts():
         (lambda x: hs.koleo(x[:1]), "two points"),
         (lambda x: hs.variance_covariance(x[:1]), "two points"),
         (lambda x: hs.sigreg(x[:0]), "one point"),
-        (lambda x: hs.sigreg(x, directions=0), "directions must be at least 1"),
+        (lambda x: hs.sigreg(x, directions=0), "directions must be a whole number of at least 1"),
         (lambda x: hs.variance_covariance(x, gamma=-1), "gamma must be"),
         (lambda x: hs.variance_covariance(x, covariance=math.nan), "covariance must be"),
         (lambda x: hs.koleo(x[0]), "points × dimensions"),

@@ -111,7 +111,9 @@ def test_mistakes_of_neighbours_are_told_in_a_line(digits, run, drawn, tmp_path,
         ((tmp_path / "damaged.parquet", image), r"damaged.parquet is damaged \(.*\): embed the images again"),
         ((out, tmp_path / "gone.png"), "there is no file .*gone.png"),
         ((out, out), r"out.npz cannot be read \(no image\)"),
-        ((out, image, "--count", "0"), "--count must be at least 1"),
+        ((out, image, "--count", "0"), "--count must be a whole number of at least 1"),
+        ((out, image, "--encoder", tmp_path / "nowhere"), "--encoder .*nowhere is not there"),
+        ((out, image, "--encoder", run), "makes 512 features"),  # though the image is in the file
         ((out, query, "--encoder", run), "makes 512 features, the vectors in .* have 128"),
         ((out, image, "--page", tmp_path / "gone/page.html"), "--page .*there is no folder"),
     ]:

@@ -59,19 +59,22 @@ def sweep(words: list[str]) -> None:
     if method is None:
         raise UserError(f"say which method to train: hypersphere sweep METHOD … ({', '.join(PRESETS)})")
     over = _fields(options.over, words)
-    from hypersphere.grid import missing, results_in, run_points
-    from hypersphere.jobs import check_failed
+    from hypersphere.grid import missing, results_in
+    from hypersphere.jobs import check_failed, run_jobs
+    from hypersphere.progress import counted
 
     points, found = _points(method, words, over, known), results_in(options.out)
     jobs = missing(points, found, options.probes)
     begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
     runs = len({point.name for point in points})
-    print(f"{runs} runs: {runs - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start", flush=True)
+    print(
+        f"{counted(runs, 'run')}: {runs - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start", flush=True
+    )
     if options.dry_run:
         for job in jobs:
             print(job)
         return
-    failed = run_points(points, options.out, options.probes, options)
+    failed = run_jobs(jobs, options.out / "results", options.out, options)
     _print_sweep(points, results_in(options.out))
     print(f"results in {options.out / 'results'}")
     check_failed(failed, len(jobs))
@@ -90,8 +93,10 @@ def _fields(over: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
         if name not in names:
             raise UserError(f"unknown option {field!r}{similar(name, names)}")
         said = {word.partition("=")[0].replace("_", "-") for word in words} if name != "workers" else set()
-        if name in found or {option, f"--no-{option[2:]}"} & said:
+        if name in found:
             raise UserError(f"`over` {name} is said twice: once with all of its values is enough")
+        if {option, f"--no-{option[2:]}"} & said:
+            raise UserError(f"{option} is said beside `over` {name}=…, which is enough")
         found[name] = values.split(",")
     return found
 
@@ -184,9 +189,11 @@ def reproduce(words: list[str]) -> None:
         raise UserError("`seeds` and `epochs` must be at least 1")
     if options.first_seed < 0:
         raise UserError(f"`first_seed` must be at least 0, not {options.first_seed}")
+    from hypersphere.files import check_file
     from hypersphere.jobs import check_failed, run_jobs
     from hypersphere.paper.cells import TUNED, Protocol
     from hypersphere.paper.state import Evidence
+    from hypersphere.progress import counted
     from hypersphere.report.terminal import list_jobs, list_tables
     from hypersphere.reproduce import missing, named, write_page
     from hypersphere.results import read_results
@@ -205,9 +212,10 @@ def reproduce(words: list[str]) -> None:
     if options.dry_run:
         list_jobs(jobs, options.device)
         return
+    check_file(options.page, "page")
     where = {"device": options.device, "root": options.root}
     page = functools.partial(write_page, options.results, options.page)
     failed = run_jobs(jobs, options.results, options.runs, options, after=page, **where)
     page()
-    print(f"{len(jobs) - len(failed)} runs: results in {options.results}, all of them in {options.page}")
+    print(f"{counted(len(jobs) - len(failed), 'run')}: results in {options.results}, all of them in {options.page}")
     check_failed(failed, len(jobs))

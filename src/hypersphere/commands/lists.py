@@ -4,7 +4,7 @@ import dataclasses
 import textwrap
 from pathlib import Path
 
-from hypersphere.config import Config, recipe
+from hypersphere.config import Config, recipe, worded
 from hypersphere.options import parse, take_word
 
 
@@ -63,6 +63,5 @@ def _defaults(config: Config) -> str:
     shown = ["epochs", "batch", "optimizer", "lr", "weight_decay"]
     shown += [option for option in config.differences(Config()) if option not in (*shown, "method")]
     shown += ["energy_layers"] if config.energy and "energy_layers" not in shown else []
-    values = {option: getattr(config, option) for option in shown}
-    said = [f"{option} {' + '.join(value) if isinstance(value, tuple) else value}" for option, value in values.items()]
+    said = [f"{option} {worded(getattr(config, option))}" for option in shown]
     return textwrap.fill(", ".join(said), 100, initial_indent="    ", subsequent_indent="    ")

@@ -1,5 +1,6 @@
 """Commands that say how good an encoder is."""
 
+import contextlib
 import dataclasses
 import math
 from pathlib import Path
@@ -44,7 +45,9 @@ def evaluate(words: list[str]) -> None:
     try:
         run.keep(found, options.holdout)  # before anything that may fail: how long the run is, its data know
     finally:
-        steps = run.steps
+        steps = run.step
+        with contextlib.suppress(UserError):  # its own data may have gone since
+            steps = run.steps
         unfinished = f", update {run.step} of {steps}" if run.step < steps else ""
         holdout = options.holdout or run.config.holdout
         of = f" of {', '.join(options.transfer)}" if options.transfer else ""

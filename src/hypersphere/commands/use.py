@@ -88,7 +88,8 @@ def export(words: list[str]) -> None:
     options = parse(ExportOptions, words, "hypersphere export RUN", about, ExportOptions())
     if path is None:
         raise UserError("say which run to export: hypersphere export RUN")
+    from hypersphere.exporting import FILES
     from hypersphere.exporting import export as write
 
     folder = write(path, options.out, options.format)
-    print(f"written to {folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    print(f"written to {folder}: {', '.join(FILES[options.format])}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.memory import Images
-from hypersphere.data.splits import held_out_of
+from hypersphere.data.splits import held_out_of, test_of
 from hypersphere.errors import UserError, first_line
 from hypersphere.written import is_reference, referred_to
 
@@ -28,13 +28,11 @@ _KNOWN = _LABELS | {images for pairs in NAMES.values() for images, _ in pairs}
 def load_arrays(name: str, holdout: str) -> tuple[Images, Images]:
     """(what is learnt from, what is held out). Without labels nothing is held out: some are looked at all the same."""
     parts = read_arrays(name)
-    train, val, test = parts["train"], parts.get("val"), parts.get("test")
+    train = parts["train"]
     if holdout == "test":
-        if test is None and val is None:
-            raise UserError(f"{name} has no test set: it would be arrays test_images and test_labels")
-        return train, test or val  # type: ignore[return-value]
-    if val is not None:
-        return train, val
+        return train, test_of(parts, name, "arrays test_images and test_labels")
+    if "val" in parts:
+        return train, parts["val"]
     rest, some = held_out_of(train.labels if train.classes else None, len(train))
     return train[rest], train[some]
 

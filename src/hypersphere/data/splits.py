@@ -1,10 +1,16 @@
 """Splits as fixed lists: the same on every machine, for every seed of a run."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
+from hypersphere.progress import tell_once
+
+Part = TypeVar("Part")
 
 # name of a part of a split, in lower case → which it is
 PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
@@ -31,6 +37,16 @@ def evenly(n: int, count: int) -> Tensor:
 
 ENOUGH_HELD_OUT = 500  # of labelled images, and a tenth of that of each class
 MOST_WATCHED = 5_000  # of images without labels
+
+
+def test_of(parts: Mapping[str, Part], data: str, wanted: str) -> Part:
+    """Where there is none, what options are chosen with."""
+    if "test" in parts:
+        return parts["test"]
+    if "val" not in parts:
+        raise UserError(f"{data} has no test set: it would be {wanted}")
+    tell_once(f"{data} has no test set: its val set stands for it")
+    return parts["val"]
 
 
 def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import torch
 from hypersphere.data.folder import Listing, shown
 from hypersphere.data.splits import PARTS
 from hypersphere.errors import UserError
-from hypersphere.progress import tell
+from hypersphere.progress import tell_once
 
 
 class Row(NamedTuple):
@@ -92,13 +91,7 @@ def _check_names(table: Path, rows: Mapping[str, Row], images: Sequence[str]) ->
     if unnamed and any(row.split for row in rows.values()):
         others = f"{len(unnamed)} images have no row, such as {shown(min(unnamed))}"
         raise UserError(f"`labels` {table} has a split, but {told}, and {others}: mend the names")
-    _tell_once(f"{table}: {told}")
-
-
-@lru_cache
-def _tell_once(message: str) -> None:
-    """A run looks into its table twice."""
-    tell(message)
+    tell_once(f"{os.path.abspath(table)}: {told}")
 
 
 def _check_groups(table: Path, said: Sequence[Row], parts: Sequence[str]) -> None:

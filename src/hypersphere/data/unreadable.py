@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypersphere.data.folder import shown
 from hypersphere.files import write_atomically
-from hypersphere.progress import tell
+from hypersphere.progress import counted, tell
 
 _ESCAPES = {b"\\": rb"\\", b"\t": rb"\t", b"\n": rb"\n", b"\r": rb"\r"}
 _PLAIN = {escape: plain for plain, escape in _ESCAPES.items()}
@@ -39,7 +39,7 @@ def _counted(names: Collection[bytes]) -> str:
     """The names of folders end in a slash."""
     folders = sum(name.endswith(os.fsencode(os.sep)) for name in names)
     counts = {"file": len(names) - folders, "folder": folders}
-    return " and ".join(f"{n} {kind}{'s' * (n > 1)}" for kind, n in counts.items() if n)
+    return " and ".join(counted(n, kind) for kind, n in counts.items() if n)
 
 
 def _escaped(text: str | bytes) -> bytes:

@@ -83,7 +83,8 @@ def _of_features(sets: Stored, probes: Sequence[str], neighbours: int, temperatu
             mean, half = few_shot(*sets, shots=shots)
             found[f"{shots}-shot"] = {"top1": mean, "interval": half}
     if "knn" in probes:
-        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), "k": min(neighbours, len(sets[0]))}
+        voting = {"k": min(neighbours, len(sets[0])), "temperature": temperature}
+        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), **voting}
     if "linear-cached" in probes:
         found["linear-cached"] = linear_cached(*sets)._asdict()
     return found

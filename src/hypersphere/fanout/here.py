@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, with_dashes
 from hypersphere.fanout.work import LOG, MISTAKE, Work
 from hypersphere.files import own
 
@@ -17,7 +17,7 @@ class Here:
             with own(folder):
                 work.call()
         except UserError as error:
-            (folder / LOG).write_text(str(error), encoding="utf-8")
+            (folder / LOG).write_text(with_dashes(str(error)), encoding="utf-8")
             return (MISTAKE,)
         return (0,)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hypersphere.errors import UserError
-from hypersphere.progress import tell
+from hypersphere.progress import counted, tell
 
 GRACE = 60.0  # seconds for the runs to save themselves when all are stopped; then they are killed
 TICK = 0.2  # seconds between looks
@@ -57,4 +57,4 @@ class Pool(Protocol):
 
 def tell_stopping(runs: int) -> None:
     if runs:
-        tell(f"stopping: {runs} runs save themselves, which may take {GRACE:.0f} s; once more kills them")
+        tell(f"stopping: {counted(runs, 'run')} to save first, which may take {GRACE:.0f} s; once more kills them")

@@ -27,6 +27,8 @@ class LARS(torch.optim.Optimizer):
     ) -> None:
         if not (isinstance(lr, Tensor) or lr >= 0) or not 0 <= momentum < 1 or not weight_decay >= 0:
             raise ValueError(f"lr {lr} and weight_decay {weight_decay} must be at least 0, momentum {momentum} below 1")
+        if not trust > 0:
+            raise ValueError(f"trust must be above 0, not {trust}")
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True}
         super().__init__(params, defaults)
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from math import isfinite, prod
+from math import inf, prod
 from numbers import Integral
 from typing import Any
 
@@ -50,7 +50,9 @@ class WeightRegularizer(nn.Module, ABC):
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
         check_number("weight", weight)
-        if not (weight >= 0 and isfinite(weight)):
+        if isinstance(weight, Tensor) and weight.numel() != 1:
+            raise ValueError(f"the regularizer's weight must be one number, not {tuple(weight.shape)}")
+        if not 0 <= weight < inf:
             raise ValueError(f"the regularizer's weight must be finite and at least 0, not {weight}")
         self.weight = weight
         self._layers = _choose(model, where)
@@ -180,7 +182,8 @@ def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]
     """Of tied layers the first."""
     first: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
     for name, module in layers:
-        first.setdefault(tuple(map(id, _stored(module))), (name, module))
+        key = tuple(map(id, _stored(module))) or (id(module),)  # what is made of buffers is its own
+        first.setdefault(key, (name, module))
     return list(first.values())
 
 
@@ -192,7 +195,7 @@ def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
         matching = [(name, module) for name, module in layers if choice(name, module)]
         trainable = {module for _, module in matching if _trainable(module)}
         if matching and not trainable:
-            raise ValueError(f"all Linear and Conv layers of {told} are frozen: there is nothing to regularize")
+            raise ValueError(f"all layers of {told} are frozen that have neurons to tell apart: nothing to regularize")
         if not matching:
             parts = dict.fromkeys(name.split(".")[0] for name, module in layers if name and _trainable(module))
             other = "; of any other matrix of weights there is hs.hyperspherical_energy(w)"
@@ -244,9 +247,8 @@ def _stored(module: nn.Module) -> list[Tensor]:
 
 def _is_its_own(layer: nn.Module) -> bool:
     """Whether its weights are parameters, or made of them at each look."""
-    names = _names(layer)
-    kept = all(name in layer._parameters or is_parametrized(layer, name) for name in names)
-    return kept and all(getattr(layer, name).ndim > 1 for name in names)
+    stored = [layer._parameters.get(name) for name in _names(layer) if not is_parametrized(layer, name)]
+    return all(weight is not None and weight.ndim > 1 for weight in stored)
 
 
 def _trainable(layer: nn.Module) -> bool:

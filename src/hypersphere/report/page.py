@@ -16,7 +16,7 @@ from hypersphere.report.neighbours import neighbours
 from hypersphere.report.portrait import Portrait, Sample, Seen, labelled, portray
 from hypersphere.report.sheet import sheet_style
 from hypersphere.report.tables import configs, missing, summary
-from hypersphere.written import is_reference
+from hypersphere.run import load_config
 
 SUMMARY = """k-NN accuracy and uniformity are the last of those measured while training; columns after them are from
 evaluation.json: accuracy in %, and where it is a mean over draws of the labelled images, ± half its 95 % interval."""
@@ -46,6 +46,8 @@ def write_report(
     check_file(out, "out")
     pick_device(device)  # a mistake in it is none of the runs'
     unique = {Path(path).resolve(): Path(path) for path in paths}
+    for path in unique.values():
+        load_config(path)  # what is no run is told before any is looked at
     runs: list[Portrait] = []
     with progress_bar("report", len(unique), show=progress) as bar:
         for path in unique.values():
@@ -101,9 +103,8 @@ def _regularized(config: Config) -> bool:
 
 
 def _own_loss(run: Portrait) -> str:
-    """The name of the method's own term in the log."""
-    method = run.config.method
-    return "loss" if is_reference(method) else {"simclr": "nt_xent", "supervised": "cross_entropy"}.get(method, method)
+    """The name of the method's own term in the log, which `Method.step` puts first."""
+    return next((list(line)[1] for line in run.metrics if "loss" in line), "loss")
 
 
 def _energies(runs: Sequence[Portrait]) -> Sequence[Markup]:

@@ -118,10 +118,10 @@ def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
         yield "no curves: without the images, the length of an epoch is not known"
     elif not any("epoch" in line for line in run.metrics):
         every = run.config.knn_every
-        reason = f"the first comes after epoch {every}" if every else "knn_every is 0"
+        reason = f"the first comes after epoch {min(every, run.config.epochs)}" if every else "knn_every is 0"
         yield f"no k-NN accuracy, uniformity and energies: {reason}"
     elif run.last("knn") is None:
-        yield "no k-NN accuracy and uniformity: the images have no labels"
+        yield "no k-NN accuracy: the images have no labels, or one class"
     if not run.evaluation:
         yield "not evaluated: there is no evaluation.json"
     elif run.seen and run.evaluation.get("step") != run.seen.step:

@@ -14,7 +14,7 @@ from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
-from hypersphere.progress import duration, table_console
+from hypersphere.progress import counted, duration, table_console
 from hypersphere.report.markdown import shown
 
 
@@ -87,4 +87,4 @@ def list_jobs(jobs: Sequence[Any], device: str) -> None:
     costs = [cost.seconds(job.config, rate) if job.trained else 0.0 for job in jobs]
     for job, each in zip(jobs, costs, strict=True):
         print(f"{job}: {duration(each)}")
-    print(f"{len(jobs)} runs: about {duration(sum(costs))} of pretraining")
+    print(f"{counted(len(jobs), 'run')}: about {duration(sum(costs))} of pretraining")

@@ -53,7 +53,7 @@ def checked_scale(name: str, value: float | Tensor) -> float | Tensor:
             raise ValueError(f"{name} must be one number, not {tuple(value.shape)}")
         return value.reshape(())
     check_number(name, value)
-    if not (value > 0 and math.isfinite(value)):
+    if not 0 < value < math.inf:  # math.isfinite stops torch.compile
         raise ValueError(f"{name} must be finite and above 0, not {value}")
     return value
 
@@ -65,9 +65,9 @@ def check_number(name: str, value: Any) -> None:
 
 def check_energy(s: float, metric: str) -> None:
     check_number("the power s", s)
-    if isinstance(s, Tensor) and s.requires_grad:
-        raise TypeError("the power s has no gradient: give a number")
-    if not (s >= 0 and math.isfinite(s)):
+    if isinstance(s, Tensor) and (s.requires_grad or s.numel() != 1):
+        raise TypeError("the power s is one number, without gradient")
+    if not 0 <= s < math.inf:
         raise ValueError(f"the power s must be finite and at least 0, not {s}")
     if metric not in _POTENTIAL:
         raise ValueError(f"metric must be 'euclidean' or 'geodesic', not {metric!r}")
@@ -98,12 +98,12 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
     if len(x) < 1:
         raise ValueError("alignment needs at least one pair")
     check_number("alpha", alpha)
-    if not alpha > 0:
-        raise ValueError(f"alpha must be above 0, not {alpha}")
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be finite and above 0, not {alpha}")
     gap2 = (unit(x) - unit(y)).square().sum(dim=1)
     if alpha == 2:
         return gap2.mean()
-    apart = gap2 > 0  # no direction leads apart two equal points: gradient 0
+    apart = gap2 != 0  # no direction leads apart two equal points: gradient 0; NaN must not vanish
     return torch.where(apart, torch.where(apart, gap2, 1).pow(alpha / 2), 0).mean()
 
 
@@ -115,7 +115,7 @@ def effective_rank(x: Tensor) -> Tensor:
     try:
         return rank_of(torch.linalg.svdvals(unit(x)))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # of rows that are no numbers
-        return unit(x).new_full((), torch.nan)
+        return unit(x).sum() * torch.nan
 
 
 def rank_of(singular: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def variance_covariance(x: Tensor, variance: float = 1.0, covariance: float = 0.
     """
     check_points(x, "x")
     for name, value in (("variance", variance), ("covariance", covariance), ("gamma", gamma)):
-        if not (value >= 0 and math.isfinite(value)):
+        if not 0 <= value < math.inf:  # math.isfinite stops torch.compile
             raise ValueError(f"{name} must be finite and at least 0, not {value}")
     n, d = x.shape
     if n < 2:
@@ -42,10 +42,11 @@ def variance_covariance(x: Tensor, variance: float = 1.0, covariance: float = 0.
 def koleo(x: Tensor) -> Tensor:
     """−1/N · Σᵢ log min_{j≠i} ‖x̂ᵢ − x̂ⱼ‖ (Sablayrolles et al. 2019, eq. 2): far from the nearest neighbour is low.
 
-    The neighbour has the greatest cosine, searched tile by tile in O(N·D) memory; those at angles below θ₀ =
-    `potentials.floor` (float32: 3.5e-4) are not told apart by it. The distance comes from x̂ᵢ − x̂ⱼ, and the gradient
-    reaches both. DINOv2 weighs it by 0.1. Below θ₀ the logarithm of the squared distance goes on as its tangent:
-    duplicates count ½ − log θ₀, without gradient. A zero row, at distance 1 from all others, has zero gradient.
+    The neighbour has the greatest cosine, searched tile by tile in O(N·D) memory. Of neighbours whose squared angles
+    differ by θ₀² or less, θ₀ = `potentials.floor` (float32: 3.5e-4), any may be taken. The distance comes from x̂ᵢ − x̂ⱼ,
+    and the gradient reaches both. DINOv2 weighs it by 0.1. Below θ₀ the logarithm of the squared distance goes on as
+    its tangent: duplicates count ½ − log θ₀, without gradient. A zero row, whose cosine with all others is 0, has zero
+    gradient.
     """
     check_points(x, "x")
     if len(x) < 2:
@@ -74,8 +75,8 @@ def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor =
     check_points(x, "x")
     if len(x) < 1:
         raise ValueError("sigreg needs at least one point")
-    if directions < 1:
-        raise ValueError(f"directions must be at least 1, not {directions}")
+    if not isinstance(directions, int) or directions < 1:
+        raise ValueError(f"directions must be a whole number of at least 1, not {directions}")
     points = widen(x)
     t = torch.linspace(0, FARTHEST, NODES, dtype=points.dtype, device=x.device)
     normal = (-t.square() / 2).exp()

@@ -24,12 +24,13 @@ def asked(stop: list[int]) -> int:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM; a second one acts at once."""
+    """Collects the first SIGINT or SIGTERM; a second one acts at once. Who ignores one goes on ignoring it."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    heard = (s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not signal.SIG_IGN)
+    before = {s: signal.getsignal(s) for s in heard}
 
     def request(signum: int, frame: Any) -> None:
         caught.append(signum)
