@@ -132,13 +132,8 @@ def test_costs_are_counted():
 
 def test_what_an_update_does_once_is_shared_by_its_images():
     """OBoW's generators go over all words, however many images there are."""
-    config = recipe("obow", "digits", hidden=16, projection=8, epochs=1, prototypes=4096)
-    for batch in (8, 64):
-        counted = cost._operations(cost._shape(config), batch) / batch
-        assert cost.seconds(config.replace(batch=batch), tflops=1) == pytest.approx(
-            counted * 1437 / (cost.SHARE * 1e12)
-        )
-    assert cost.seconds(config.replace(batch=8), 1) > 1.05 * cost.seconds(config.replace(batch=64), 1)
+    shape = cost._shape(recipe("obow", "cifar10"))
+    assert cost._operations(shape) == pytest.approx(cost._operations(shape, 512), rel=0.05)
 
 
 @pytest.mark.parametrize("method", METHODS)

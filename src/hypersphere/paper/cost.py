@@ -16,11 +16,7 @@ IMAGES = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "stl10": 105_00
 
 def seconds(config: Config, tflops: float) -> float:
     """Of pretraining, at this machine's rate of matrix products."""
-    of_two, of_four = (_operations(_shape(config), images) for images in (2, 4))
-    each = (of_four - of_two) / 2
-    once = of_two - 2 * each  # an update, however many images it has
-    of_image = each + once / config.batch
-    return of_image * IMAGES[config.data] * config.epochs / (SHARE * tflops * 1e12)
+    return _operations(_shape(config)) * IMAGES[config.data] * config.epochs / (SHARE * tflops * 1e12)
 
 
 def _shape(config: Config) -> Config:
@@ -32,8 +28,8 @@ def _shape(config: Config) -> Config:
 
 
 @cache
-def _operations(config: Config, images: int) -> int:
-    """Of an update, without computing anything."""
+def _operations(config: Config, images: int = 64) -> float:
+    """Of one image's part in an update of so many, without computing anything."""
     views = view_recipe(config)
     with torch.device("meta"):
         method = build_method(config, channels=len(views.mean))
@@ -42,4 +38,4 @@ def _operations(config: Config, images: int) -> int:
         counter = FlopCounterMode(display=False)
         with counter:
             method(Batch(made, torch.arange(images), torch.zeros(images, dtype=torch.long))).loss.backward()
-    return counter.get_total_flops()
+    return counter.get_total_flops() / images
