@@ -1,9 +1,8 @@
-"""An encoder that loads anywhere: in plain torchvision or timm, by `hs.load`, as ONNX."""
+"""An encoder that loads anywhere: in plain torchvision or timm, as ONNX, by the steps of its card."""
 
 import hashlib
 import json
 import os
-import pickle
 import re
 import shutil
 import subprocess
@@ -20,17 +19,12 @@ from torch.nn.utils.parametrize import register_parametrization
 import hypersphere as hs
 import hypersphere.exporting as exporting
 from hypersphere.cli import main
-from hypersphere.data import load_data
-from hypersphere.data.folder import Listing
 from hypersphere.errors import UserError
-from hypersphere.evaluate import centre, extract
 from hypersphere.exporting import export
 from hypersphere.loading import plain
 from hypersphere.nn import build_encoder
-from hypersphere.sets import decoded
-from hypersphere.views import folder_recipe
 from tests.pictures import draw, untrained
-from tests.vectors.hands import told
+from tests.vectors.hands import read_card, told
 
 SMALL = {"size": 32, "encoder": "torchvision/resnet18", "stem": "imagenet"}
 CASES = {  # a run's options, and the libraries that its encoder loads in
@@ -79,21 +73,12 @@ def resnet(tmp_path_factory, drawn):
 with_onnx = pytest.mark.skipif(torch.__version__ < exporting.TORCH_FOR_ONNX, reason="of newer versions of torch")
 
 
-@pytest.fixture
-def exported(digits, tmp_path):
-    return export(digits, tmp_path / "exported")
-
-
-def read(folder):
-    return json.loads((folder / "card.json").read_text())
-
-
 def test_the_lines_of_the_card_load_it_without_hypersphere(drawn, tmp_path):
     folders = []
     for name, (options, libraries) in CASES.items():
         run = untrained(tmp_path / name, **{"data": drawn[0], **options})
         folder = export(run)
-        card = read(folder)
+        card = read_card(folder)
         shape = (3, card["input"]["channels"], card["input"]["size"], card["input"]["size"])
         torch.save(torch.randn(shape), folder / "inputs.pt")
         if libraries:
@@ -104,7 +89,7 @@ def test_the_lines_of_the_card_load_it_without_hypersphere(drawn, tmp_path):
             assert card["library"] is None
     subprocess.run([sys.executable, "-c", BARE, *map(str, folders)], check=True, env={**os.environ, "PYTHONPATH": ""})
     for folder in folders:
-        inputs, card = torch.load(folder / "inputs.pt"), read(folder)
+        inputs, card = torch.load(folder / "inputs.pt"), read_card(folder)
         with torch.no_grad():
             of_run, of_card = (hs.load(path, "cpu").encoder(inputs) for path in (folder.parent, folder))
         torch.testing.assert_close(of_card, of_run, rtol=0, atol=1e-5)
@@ -123,7 +108,7 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     (run / "export/notes.txt").touch()
     assert main(["export", str(run)]) == 0
     assert "notes.txt" not in capsys.readouterr().out
-    card = read(run / "export")
+    card = read_card(run / "export")
     blob = (run / "export/encoder.safetensors").read_bytes()
     assert card["weights"] == {"file": "encoder.safetensors", "sha256": hashlib.sha256(blob).hexdigest()}
     assert card["metrics"] == {"validation": {"knn": {"top1": 50.0}}}
@@ -141,7 +126,7 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     assert card["versions"]["torch"] == torch.__version__
     (run / "evaluation.json").write_text(json.dumps({**record, "step": 0}))  # of an encoder that was
     assert main(["export", str(run)]) == 0
-    assert read(run / "export")["metrics"] == {}
+    assert read_card(run / "export")["metrics"] == {}
     assert not capsys.readouterr().err  # there are no labels to evaluate it by
 
 
@@ -172,7 +157,7 @@ def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp
     """Each number as the card says it, by PIL and numpy alone."""
     run = untrained(tmp_path / "run", drawn[0], size=32, encoder="hypersphere/digits", white=white)
     exported = export(run, tmp_path / "exported")
-    card = read(exported)["input"]
+    card = read_card(exported)["input"]
     (step,) = (step for step in card["steps"] if step.startswith("a grey picture of more than 8 bits"))
     most, by, of = map(
         int, re.search(r"made 0 or (\d+) where it is beyond, × (\d+) / (\d+), rounded down", step).groups()
@@ -200,80 +185,6 @@ def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp
             assert torch.equal(found(file), found(Image.open(file)))
 
 
-def test_a_card_that_says_nothing_of_white_is_read(exported):
-    card = read(exported)
-    del card["input"]["white"]
-    damaged(exported, input=card["input"])
-    assert hs.load(exported).preprocess.white is None
-
-
-def test_preprocessing_is_that_of_evaluation(resnet, digits, drawn):
-    _, paths = drawn
-    loaded = hs.load(resnet, device="cpu")
-    assert not loaded.encoder.training
-    wanted = centre(folder_recipe(32))(decoded(Listing(tuple(paths)), 37, 0, 99).pixels)
-    for path, view in zip(paths, wanted, strict=True):
-        image = Image.open(path)
-        array = np.asarray(image).transpose(2, 0, 1)
-        for picture in (path, str(path), image, array, torch.tensor(array)):
-            assert torch.equal(loaded.preprocess(picture), view)
-    assert torch.equal(
-        loaded.encode([*paths[:3], Image.open(paths[3])]), extract(loaded.encoder, wanted[:4], lambda x: x)
-    )
-    assert loaded.encode([]).shape == (0, 512)
-    assert torch.equal(loaded.encode(path for path in paths[:3]), loaded.encode(paths[:3]))
-    pixels, run = load_data("digits")[0].pixels[:5], hs.load_run(digits, "cpu")
-    assert torch.equal(hs.load(digits, "cpu").encode(pixels), run.encode(pixels))
-
-
-def test_images_of_data_sets_in_memory_pass_unchanged(tmp_path):
-    """CIFAR's and STL-10's are seen by evaluation at their own size."""
-    for data, side in (("cifar10", 32), ("stl10", 96)):
-        run = untrained(tmp_path / data, data, stem="imagenet", size=None)
-        loaded = hs.load(run, "cpu")
-        pixels = torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8)
-        torch.testing.assert_close(loaded.encode(pixels), hs.load_run(run, "cpu").encode(pixels))
-
-
-@pytest.mark.parametrize(
-    ("picture", "message"),
-    [
-        ("gone.png", "there is no file gone.png"),
-        (__file__, r"test_export.py cannot be read \(no image\)"),
-        (np.zeros((3, 8, 8)), r"must be C × H × W bytes with C 1 or 3, not float64 of shape \(3, 8, 8\)"),
-        (np.zeros((8, 8, 3), np.uint8), r"with C 1 or 3, not uint8 of shape \(8, 8, 3\)"),
-        (np.zeros((3, 0, 0), np.uint8), r"not uint8 of shape \(3, 0, 0\)"),
-        (Image.new("F", (8, 8)), "pixels are fractions"),
-        (b"no picture", r"an image given as bytes cannot be read \(no image\)"),
-        (7, "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W, not int"),
-    ],
-)
-def test_what_is_no_picture_is_told(digits, picture, message):
-    with pytest.raises(UserError, match=message):
-        hs.load(digits).encode([picture])
-
-
-def test_a_file_and_its_bytes_are_the_same_picture(digits, drawn):
-    file = min(drawn[0].rglob("*.*"))
-    loaded = hs.load(digits)
-    torch.testing.assert_close(loaded.encode([file.read_bytes()]), loaded.encode([file]), rtol=0, atol=0)
-
-
-def test_one_picture_is_a_list_of_one(digits):
-    for picture in ("a.png", b"abc", Image.new("RGB", (8, 8))):
-        with pytest.raises(UserError, match="takes a list of images"):
-            hs.load(digits).encode(picture)
-
-
-def test_every_way_to_name_an_encoder_gives_the_same(digits, exported):
-    inputs = torch.randn(2, 1, 8, 8)
-    wanted = hs.load_run(digits, "cpu").encoder(inputs)
-    for path in (digits, str(digits), exported, exported / "card.json"):
-        loaded = hs.load(path, "cpu")
-        assert torch.equal(loaded.encoder(inputs), wanted)
-        assert loaded.fingerprint == read(exported)["weights"]["sha256"]
-
-
 def test_a_run_itself_is_exported_and_only_to_what_there_is(digits, tmp_path):
     folder = export(hs.load_run(digits), tmp_path / "out")
     assert (folder / "encoder.safetensors").is_file()
@@ -285,7 +196,7 @@ def test_a_run_itself_is_exported_and_only_to_what_there_is(digits, tmp_path):
 @with_onnx
 def test_onnx_gives_what_torch_gives_for_batches_of_any_size(resnet, tmp_path):
     folder = export(resnet, tmp_path, "onnx")
-    card, loaded = read(folder), hs.load(folder, "cpu")
+    card, loaded = read_card(folder), hs.load(folder, "cpu")
     assert sorted(os.listdir(tmp_path)) == ["card.json", "encoder.onnx", "encoder.safetensors"]
     assert card["onnx"]["sha256"] == hashlib.sha256((folder / "encoder.onnx").read_bytes()).hexdigest()
     session = onnxruntime.InferenceSession(folder / "encoder.onnx", providers=["CPUExecutionProvider"])
@@ -326,50 +237,6 @@ def test_torch_too_old_for_onnx_is_told(digits, tmp_path, monkeypatch):
         export(digits, tmp_path, "onnx")
 
 
-class Boom:
-    def __reduce__(self):
-        return os.mkdir, ("boom",)
-
-
-def test_nothing_is_unpickled(digits, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = shutil.copytree(digits, tmp_path / "run")
-    for save in (torch.save, lambda state, file: file.write_bytes(pickle.dumps(state))):
-        save({"method": Boom()}, run / "checkpoint.pt")
-        with pytest.raises(UserError, match="holds more than a run saves, and is not unpickled"):
-            hs.load(run)
-    assert not (tmp_path / "boom").exists()
-
-
-def damaged(folder, **changes):
-    (folder / "card.json").write_text(json.dumps({**read(folder), **changes}))
-
-
-def test_damaged_exports_are_told(exported):
-    card, weights = (exported / "card.json").read_text(), (exported / "encoder.safetensors").read_bytes()
-    (exported / "encoder.safetensors").write_bytes(weights[:-4] + b"abcd")
-    with pytest.raises(UserError, match=r"is not the file that card.json describes"):
-        hs.load(exported)
-    (exported / "encoder.safetensors").unlink()
-    with pytest.raises(UserError, match=r"there is no .*encoder.safetensors, which belongs to card.json"):
-        hs.load(exported)
-    (exported / "encoder.safetensors").write_bytes(weights)
-    for changes, message in [
-        ({"input": {}}, r"card.json is damaged \(KeyError: 'side'\)"),
-        ({"architecture": {"depth": 3}}, r"card.json is damaged \(TypeError"),
-        ({"architecture": {"channels": 3}}, r"encoder.safetensors does not fit hypersphere/digits \(size mismatch"),
-        ({"encoder": "hypersphere/none"}, "unknown encoder"),
-        ({"kind": "of a deck"}, "is no card of an exported encoder"),
-    ]:
-        damaged(exported, **changes)
-        with pytest.raises(UserError, match=message):
-            hs.load(exported)
-        (exported / "card.json").write_text(card)
-    (exported / "card.json").write_text("{")
-    with pytest.raises(UserError, match=r"card.json cannot be read"):
-        hs.load(exported / "card.json")
-
-
 def test_mistakes_of_export_are_told_in_a_line(digits, tmp_path, capsys):
     exported = export(digits, tmp_path / "exported")
     capsys.readouterr()
@@ -387,12 +254,6 @@ def test_mistakes_of_export_are_told_in_a_line(digits, tmp_path, capsys):
         ((digits, "--format", "pickle"), "pickle"),
     ]:
         assert re.search(message, told(capsys, "export", *words))
-
-
-def test_load_is_a_function_whatever_was_imported_before():
-    import hypersphere.loading
-
-    assert hs.load is hypersphere.loading.load
 
 
 class Twice(nn.Module):

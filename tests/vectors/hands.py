@@ -1,4 +1,6 @@
-"""Vectors as files have them, and made by hand; what a mistake is told as."""
+"""Vectors as files have them, and made by hand; cards; what a mistake is told as."""
+
+import json
 
 import numpy as np
 import torch
@@ -41,3 +43,7 @@ def told(capsys, *words):
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1), printed
     return printed.err
+
+
+def read_card(folder):
+    return json.loads((folder / "card.json").read_text())
