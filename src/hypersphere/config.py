@@ -308,7 +308,7 @@ def _fitting(name: str, kind: Any, value: Any) -> Any:
             value = [f"{key}={one}" for key, one in value.items()]
         values = value if isinstance(value, list | tuple) else (value,)
         return tuple(_fitting(name, get_args(kind)[0], part) for part in values)
-    if name in ("encoder", "regularizer") and callable(value):
+    if name in ("data", "encoder", "regularizer") and callable(value):
         return _reference(name, value)
     accepted, wanted = _ACCEPTED[kind]
     if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool):

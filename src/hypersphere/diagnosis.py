@@ -24,7 +24,7 @@ from hypersphere.diagnostics import (
     read_embeddings,
 )
 from hypersphere.errors import UserError
-from hypersphere.evaluate.features import frozen
+from hypersphere.evaluate.features import frozen, not_zero
 from hypersphere.progress import progress_bar
 from hypersphere.regularize import groups_of, layers_of
 from hypersphere.run import Run
@@ -91,7 +91,8 @@ class Diagnosis:
             yield finding.health, f"{MARKS[finding.health]} {number}"
             yield "sentence", f"  {finding.sentence}"
         for title, layers in (("outputs of its blocks", self.blocks), ("neurons of its layers", self.weights)):
-            yield from (("layers", text) for text in _layers_told(title, layers) if layers)
+            if layers:
+                yield from (("layers", text) for text in _layers_told(title, layers))
         yield "title", f"{self.verdict[0].upper()}{self.verdict[1:]}."
         yield "sentence", "  ".join(f"{mark} {health or 'no judgement'}" for health, mark in MARKS.items())
         yield "sentence", "G2: log of the mean of exp(−2 distance²), a2: mean of 1 / angle², over pairs"
@@ -197,7 +198,7 @@ def _of_encoder(shown: Subject, progress: bool) -> Diagnosis:
     cloud = gather(of_array(blocks["output"].numpy(), shown.title))
     one, other = (torch.cat(side) for side in zip(*pairs, strict=True))
     of = f"{shown.title}; features of {cloud.dimensions} dimensions"
-    layers = [_block(name, x) for name, whole in blocks.items() if len(x := whole[whole.any(dim=1)]) > 1]
+    layers = [_block(name, x) for name, whole in blocks.items() if len(x := not_zero(whole)) > 1]
     return Diagnosis(of, [aligned(one, other), *findings_of(cloud)], layers, weights)
 
 

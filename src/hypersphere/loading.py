@@ -83,7 +83,7 @@ class Preprocess:
         raise UserError(f"an image is {kinds}, not {type(picture).__name__}")
 
     def pixels(self, image: Any, how: None = None) -> np.ndarray:
-        """3 × side × side bytes of a PIL image in RGB."""
+        """3 × side × side bytes of a PIL image in RGB, or of 3 × H × W bytes, as a `Stream` hands them."""
         return np.array(middle(image, self.side))  # a copy, since PIL's own memory is read-only
 
     def view(self, pixels: Tensor) -> Tensor:

@@ -60,10 +60,9 @@ def neighbours(
 def _maker(file: Path, vectors: Vectors, encoder: str | Path | None, device: str | torch.device) -> Loaded:
     """The encoder that made the file, with its preprocessing as it was then."""
     source = Path(vectors.about["encoder"]) if encoder is None else Path(encoder)
-    if encoder is not None and not source.exists():
-        raise UserError(f"`encoder` {source} is not there")
     if not source.exists():
-        raise UserError(f"{source}, which made {file}, is not there: say with `encoder` where it is now")
+        told = f"{source}, which made {file}, is not there: say with `encoder` where it is now"
+        raise UserError(told if encoder is None else f"`encoder` {source} is not there")
     loaded = load(source, device)
     if loaded.features != vectors.dimensions:
         raise UserError(f"{source} makes {loaded.features} features, the vectors in {file} have {vectors.dimensions}")

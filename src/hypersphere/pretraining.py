@@ -76,7 +76,7 @@ from hypersphere.train import (
     train,
 )
 from hypersphere.views import Views
-from hypersphere.written import is_arrays, reference_to
+from hypersphere.written import is_arrays
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # with which learning is worth a try
 UNREADABLE = "unreadable.tsv"  # of a run that learns from files: what it could not read
@@ -98,7 +98,7 @@ def pretrain(
     said besides must agree with what it was started with.
     """
     if data is not None:
-        options["data"] = (reference_to(data) or data) if callable(data) and resume is not None else data
+        options["data"] = data
     if isinstance(method, type):
         method = name_of(method)
     if isinstance(options.get("device"), torch.device):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypersphere.config import Config
 from hypersphere.errors import UserError
-from hypersphere.files import write_json
+from hypersphere.files import make_folder, write_json
 
 
 def name_of(cell: str, config: Config, hash: str | None = None) -> str:
@@ -35,7 +35,7 @@ class Result:
         return f"{name_of(self.cell, self.config, self.hash)}.json"
 
     def write(self, folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         record: dict[str, Any] = {"cell": self.cell, "config": _portable(self.config), "hash": self.hash}
         record |= {"seconds": round(self.seconds, 1), "about": self.about, "evaluation": self.evaluation}
         record |= {"history": self.history} if self.history else {}

@@ -206,6 +206,7 @@ def test_functions_that_make_them(module, tmp_path):
     import own_images
 
     run = hs.pretrain("byol", data=own_images.alone, out=tmp_path / "run", **{**SMALL, "epochs": 1})
+    assert hs.pretrain(resume=tmp_path / "run", data=own_images.alone, progress=False).step == run.step
     assert run.config.data == "own_images:alone"
     assert not run.labelled
     with pytest.raises(UserError, match="no labels to probe with"):

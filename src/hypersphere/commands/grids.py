@@ -67,9 +67,8 @@ def sweep(words: list[str]) -> None:
     jobs = missing(points, found, options.probes)
     begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
     runs = len({point.name for point in points})
-    print(
-        f"{counted(runs, 'run')}: {runs - len(jobs)} finished, {begun} begun, {len(jobs) - begun} to start", flush=True
-    )
+    done, left = runs - len(jobs), len(jobs) - begun
+    print(f"{counted(runs, 'run')}: {done} finished, {begun} begun, {left} to start", flush=True)
     if options.dry_run:
         for job in jobs:
             print(job)

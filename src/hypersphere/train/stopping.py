@@ -29,8 +29,8 @@ def stop_requests() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
-    heard = (s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not signal.SIG_IGN)
-    before = {s: signal.getsignal(s) for s in heard}
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: handler for s, handler in handlers.items() if handler is not signal.SIG_IGN}
 
     def request(signum: int, frame: Any) -> None:
         caught.append(signum)
