@@ -144,9 +144,12 @@ def test_a_smaller_batch_is_compared_seed_by_seed():
     runs = {f"BYOL {n}": [result(cells[f"BYOL {n}"], *run) for run in by_seed.items()] for n, by_seed in tops.items()}
     runs["BYOL 256"].append(result(cells["BYOL 256"], 0, 0.0, diverged="the loss is nan", evaluation={}))
     picture = plots._batch(pyplot, runs)
-    (line,) = picture.axes[0].lines
+    published, (line,) = (axis.lines for axis in picture.axes)
     pyplot.close(picture)
     assert dict(zip(*line.get_data(orig=True), strict=True)) == {"1024": 0.0, "512": 0.0, "256": -2.0}
+    uniform = dict(zip(*published[1].get_data(orig=True), strict=True))
+    assert published[1].get_label() == "BYOL + Uni"
+    assert uniform["128"] == pytest.approx(82.42 - 91.48)
 
 
 def test_two_neurons_of_the_output_are_regularized_unless_the_figure_says_so():

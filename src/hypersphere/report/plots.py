@@ -16,6 +16,7 @@ from hypersphere.files import write_atomically
 from hypersphere.paper.cells import AS_WRITTEN
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
+from hypersphere.paper.tables import TABLES
 from hypersphere.results import Result
 
 DASHES = ("-", "--", ":", "-.")
@@ -160,22 +161,33 @@ def _legend(picture: Any, axis: Any) -> None:
 
 
 def _batch(pyplot: Any, runs: Runs) -> Any:
-    """Differences to the whole batch of the same method, seed by seed: their mean."""
-    picture, axis = pyplot.subplots(figsize=(4.2, 2.8))
-    accuracies: dict[str, dict[int, dict[int, float]]] = {}  # by method, batch and seed
-    for title, found in runs.items():
+    """What the paper has, and what we found, on one scale."""
+    picture, axes = pyplot.subplots(1, 2, figsize=(6.6, 2.8), sharey=True)
+    published = {" ".join(row.labels): {0: row.published["top-1"]} for row in TABLES["tab:batch"].rows}
+    ours = {
+        title: {run.config.seed: run.evaluation["linear"]["top1"] for run in found if run.diverged is None}
+        for title, found in runs.items()
+    }
+    for axis, title, tops in zip(axes, ("published", "ours"), (published, ours), strict=True):
+        _changes(axis, tops)
+        axis.set(title=title, xlabel="images at once")
+    axes[0].set_ylabel("change of accuracy, points")
+    _legend(picture, axes[0])
+    return picture
+
+
+def _changes(axis: Any, tops: dict[str, dict[int, float]]) -> None:
+    """Of accuracies by method and batch, and by seed, the mean differences to the largest batch, seed by seed."""
+    methods: dict[str, dict[int, dict[int, float]]] = {}
+    for title, by_seed in tops.items():
         method, batch = title.rsplit(" ", 1)
-        tops = {run.config.seed: run.evaluation["linear"]["top1"] for run in found if run.diverged is None}
-        accuracies.setdefault(method, {})[int(batch)] = tops
-    for (method, by_batch), colour, dash in zip(accuracies.items(), COLOURS, DASHES, strict=False):
+        methods.setdefault(method, {})[int(batch)] = by_seed
+    for (method, by_batch), colour, dash, marker in zip(methods.items(), COLOURS, DASHES, "os^D", strict=False):
         whole = by_batch[max(by_batch)]
         sizes = sorted(by_batch.items(), reverse=True)
-        changes = {size: [tops[seed] - whole[seed] for seed in tops.keys() & whole.keys()] for size, tops in sizes}
-        means = {str(size): fmean(gaps) for size, gaps in changes.items() if gaps}
-        axis.plot([*means], [*means.values()], label=method, color=colour, ls=dash, marker="o")
-    axis.set(xlabel="images at once", ylabel="change of linear accuracy, points")
-    axis.legend(frameon=False)
-    return picture
+        gaps = {str(size): [top - whole[seed] for seed, top in of.items() if seed in whole] for size, of in sizes}
+        means = {size: fmean(of) for size, of in gaps.items() if of}
+        axis.plot([*means], [*means.values()], label=method, color=colour, ls=dash, marker=marker, ms=4)
 
 
 _KINDS: dict[str, Callable[[Any, Runs], Any]] = {
