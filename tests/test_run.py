@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import re
 import shutil
+import subprocess
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import hypersphere as hs
+from hypersphere import machine
 from hypersphere.build import build_method
 from hypersphere.cli import main
 from hypersphere.config import recipe
@@ -46,6 +48,23 @@ def test_a_checkout_without_git_has_an_unknown_commit(monkeypatch):
     monkeypatch.delenv("HYPERSPHERE_COMMIT", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     assert provenance(torch.device("cpu"))["commit"] == "unknown"
+
+
+def test_a_commit_is_dirty_where_code_has_changed(tmp_path, monkeypatch):
+    """Results and pages are no code: writing them, as `reproduce` does, changes no version."""
+    monkeypatch.delenv("HYPERSPHERE_COMMIT", raising=False)
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "src/hypersphere/machine.py"))
+    (tmp_path / "src/hypersphere").mkdir(parents=True)
+    code, page = tmp_path / "src/hypersphere/machine.py", tmp_path / "RESULTS.md"
+    code.touch(), page.touch()
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "one"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    page.write_text("more")
+    commit = provenance(torch.device("cpu"))["commit"]
+    assert re.fullmatch("[0-9a-f]{12}", commit)
+    code.write_text("pass")
+    assert provenance(torch.device("cpu"))["commit"] == f"{commit}-dirty"
 
 
 def test_a_loaded_run_encodes_as_evaluation_does(trained):

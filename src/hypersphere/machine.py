@@ -119,8 +119,13 @@ def _commit() -> str:
     """$HYPERSPHERE_COMMIT, where code is copied without its history; else of the checkout this code runs from."""
     told, here = os.environ.get("HYPERSPHERE_COMMIT"), Path(__file__).resolve().parents[2]
     if told is None and (here / ".git").exists():
-        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-        with contextlib.suppress(OSError):  # there is no git
-            found = subprocess.run(command, capture_output=True, text=True, check=False)
-            told = found.stdout.strip() if found.returncode == 0 else None
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):  # there is no git, or no commit
+            commit = _git(here, "rev-parse", "--short=12", "HEAD")
+            changed = _git(here, "status", "--porcelain", "--", "src", "pyproject.toml")  # results are no code
+            told = commit + ("-dirty" if changed else "")
     return told or "unknown"
+
+
+def _git(folder: Path, *words: str) -> str:
+    found = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    return found.stdout.strip()

@@ -16,6 +16,7 @@ from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.probes import PROBES
+from hypersphere.progress import tell_once
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
 from hypersphere.results import read_results
@@ -58,7 +59,9 @@ def write_page(results: Path, page: Path) -> None:
     """All tables, claims and, where matplotlib is installed, figures: from the results alone."""
     evidence = Evidence(read_results(results))
     figures: dict[str, str] = {}
-    if find_spec("matplotlib") is not None:
+    if find_spec("matplotlib") is None:
+        tell_once(f"no figure is drawn, nor shown in {page}: that needs pip install 'hypersphere[report]'")
+    else:
         drawn = draw_figures(evidence, results / "figures")
         figures = {name: os.path.relpath(path, page.parent) for name, path in drawn.items()}
     write_atomically(page, results_page(evidence, figures=figures).encode(), shared=True)

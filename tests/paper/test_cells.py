@@ -62,6 +62,12 @@ def test_a_result_whose_cell_has_changed_is_stale_and_not_used(tmp_path):
     page = results_page(evidence, [table])
     assert "| BYOL | 1.00 | stale |" in page
     assert "| byol | 0 | tau 0.99 | 90.00 |" in page.split("## Stale")[1]
+    shape = FIGURES["fig:uni"].panels[2][1]
+    circle = dataclasses.replace(result(shape, 0, 50.0, epochs=100), hash="0" * 12)
+    renamed = dataclasses.replace(old, cell="bjol")
+    page = results_page(Evidence([circle, renamed]))
+    assert "| circle-byol | 0 | a default | 50.00 |" in page.split("## Stale")[1]
+    assert "| bjol | 0 | its name, which no cell has | 90.00 |" in page.split("## Stale")[1]
 
 
 def test_a_shorter_protocol_is_kept_apart():

@@ -5,6 +5,7 @@ import resource
 
 import pytest
 
+from hypersphere import reproduce
 from hypersphere.build import build_method
 from hypersphere.errors import UserError
 from hypersphere.paper.cells import Protocol
@@ -161,3 +162,14 @@ def test_two_neurons_of_the_output_are_regularized_unless_the_figure_says_so():
             layers = {name for name, _ in EnergyRegularizer(method, where=config.energy_layers)._layers}
             assert ("encoder.fc" in layers) == ("projector.0" in layers) == ("not at the output" not in title)
             assert layers >= {"encoder.features.0", "encoder.head.3", "projector.2", "predictor.0", "predictor.2"}
+
+
+def test_without_matplotlib_the_page_says_what_drawing_needs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "find_spec", lambda name: None)
+    for cell in FIGURES["fig:g2"].cells:
+        result(cell, 0, 90.0).write(tmp_path / "results")
+    reproduce.write_page(tmp_path / "results", tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert "Not drawn yet: that needs `pip install" in page.split("## fig:g2")[1].split("## ")[0]
+    assert "Not drawn yet: runs are missing." in page.split("## fig:knn")[1].split("## ")[0]
+    assert "no figure is drawn" in capsys.readouterr().err

@@ -134,6 +134,7 @@ def test_the_list_and_its_mistakes(tmp_path, capsys, monkeypatch):
         (["tab:bn", "--seeds", "0"], "--seeds"),
         (["tab:bn", "--first-seed", "-1"], "--first-seed"),
         (["tab:batch", "--tuned"], "not all of tab:batch is tuned: leave --tuned out"),
+        (["--cells", "no-bn"], "--cells are those of a table"),
     ):
         assert main(["reproduce", *words, *where]) == 2
         assert told in capsys.readouterr().err
@@ -170,14 +171,14 @@ def test_a_narrow_list_has_names_and_numbers_whole(capsys, monkeypatch):
     table, evidence = TABLES["tab:imgnet1000"], Evidence([])
     monkeypatch.setattr("hypersphere.paper.cost.seconds", lambda *_: 1e10)
     monkeypatch.setenv("COLUMNS", "80")
-    list_tables(evidence, 3, Protocol(), "cpu", [table])
+    list_tables(evidence, range(3), Protocol(), "cpu", [table])
     lines = capsys.readouterr().out.split("\n\n")[0].splitlines()
     for row in table.rows:
         shown = [line for line in lines if row.cell is None or f" {row.cell.name} " in line]
         assert any(all(f" {value:.2f} " in line for value in row.published.values()) for line in shown)
     assert max(map(len, lines)) == 80
     monkeypatch.delenv("COLUMNS")
-    list_tables(evidence, 3, Protocol(), "cpu", [table])
+    list_tables(evidence, range(3), Protocol(), "cpu", [table])
     assert len(max(capsys.readouterr().out.splitlines(), key=len)) > 120
 
 

@@ -66,6 +66,8 @@ def test_a_claim_that_something_hardly_matters_has_slack():
         mirrored = [result(UNI, seed, 90.0 + behind - spread * (seed - 1)) for seed in range(3)]
         assert verdict.judge(claim._replace(direction=-1), Evidence(base + mirrored)).word == word
     assert claim._replace(direction=-1).bound == 0.5
+    ahead = Evidence(base + [result(UNI, seed, 90.0 + gain) for seed, gain in enumerate((0.4, 0.1, -0.2))])
+    assert verdict.judge(claim._replace(published=0.92), ahead).word == "undecided"  # 0.10 ± 0.75 is not behind
 
 
 def test_a_difference_may_be_compared_with_another():
@@ -93,6 +95,14 @@ def test_seeds_that_diverged_are_counted():
     assert ", ".join(f"{name} {value}" for name, value in TUNED.items()) in page
 
 
+def test_a_claim_whose_runs_all_diverged_has_been_tested():
+    lost = result(UNI, 0, 0.0, evaluation={}, diverged="the loss is nan")
+    page = results_page(Evidence([result(BYOL, 0, 90.0), lost, result(PREDICTOR_A2, 0, 91.0)]))
+    assert "| Uniformity loss improves linear accuracy. | top-1: byol-uni − byol > 0 | +0.74 |  | diverged |" in page
+    assert ", 2 diverged, " in page.split("## tab:")[0]  # of accuracy, and of uniformity
+    assert "BYOL + Uni diverged (n = 1)" in page.split("## fig:knn")[1].split("## ")[0]
+
+
 def test_a_loss_of_the_batch_is_judged_with_a_word_on_the_batch():
     """By the paper's own table, uniformity loss gains at 1024 images at once, and loses at 256."""
     runs = []
@@ -104,8 +114,9 @@ def test_a_loss_of_the_batch_is_judged_with_a_word_on_the_batch():
         "at 256 images at once (see Claims): Uniformity loss improves linear accuracy: top-1 +0.00 ± 0.00" in in_short
     )
     assert "images at once (see Claims): MHE" not in in_short
-    assert "As written: of 69 claims 69 not tested. No claim has more than one seed.\n\nTuned: of " in in_short
+    assert "As written: of 73 claims 73 not tested. No claim has more than one seed.\n\nTuned: of " in in_short
     assert "+0.74 from BYOL at 1024 and -0.66 at 256" in rest.split("### Tuned")[1]
+    assert "our interval excludes the latter" in rest.split("### Tuned")[1]  # 0.00 ± 0.00
     assert "from BYOL at" not in rest.split("### Tuned")[0]
     assert "Without BatchNorm" not in rest.split("### Tuned")[1].split("## ")[0]  # which has not run
 

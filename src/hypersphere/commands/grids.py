@@ -200,13 +200,15 @@ def reproduce(words: list[str]) -> None:
     if options.tuned and not TUNED:
         raise UserError("nothing has been tuned yet: leave `tuned` out")
     evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     if name is None:
-        list_tables(evidence, options.seeds, protocol, options.device)
+        if options.cells:
+            raise UserError("`cells` are those of a table: hypersphere reproduce NAME --cells …")
+        list_tables(evidence, seeds, protocol, options.device)
         if not evidence.results:
             print(f"No results in {options.results}: those of the project are in its repository, in results.")
         return
     wanted = named(name)
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
     jobs = list(missing(wanted, evidence, seeds, options.cells, protocol))
     if options.dry_run:
         list_jobs(jobs, options.device)

@@ -5,7 +5,15 @@ from hypersphere.paper.cells import Cell, Row, Table
 
 REGULARIZERS = {"": "–", "-mhe": "MHE", "-uni": "Uni"}
 # k-NN accuracy of lightly's benchmark: 200 epochs, batch 512
-LIGHTLY = {"byol": "86.8", "moco": "84.7", "simclr": "84.8", "barlow": "81.9", "simsiam": "76.4"}
+LIGHTLY = {
+    "byol": "86.8",
+    "simclr": "84.8",
+    "moco": "84.7",
+    "swav": "84.2",
+    "barlow": "81.9",
+    "dino": "81.3",
+    "simsiam": "76.4",
+}
 
 
 def _row(method: str, variant: str) -> Row:

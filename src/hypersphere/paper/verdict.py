@@ -1,10 +1,10 @@
-"""A claim and its verdict, by a rule that was fixed before the runs.
+"""A claim and its verdict, by a rule. When it was fixed, and what came later, RESULTS.md says (`report.verdicts`).
 
 An effect is a difference between cells, seed by seed; its interval the 95 % t-interval of the mean difference. The
 claim is *reproduced* if the interval excludes 0 in the claimed direction, *not reproduced* if it excludes the published
 effect (or, where the paper has no number, if it lies on the other side), *undecided* otherwise; with both, it is
 reproduced. Where a claim says that something hardly matters, the bound is what "hardly" allows instead of 0: half a
-point, or 5 % of the time.
+point, or 5 % of the time; it is not reproduced if the interval lies beyond that.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def judge(claim: Claim, evidence: Evidence, protocol: Protocol = AS_WRITTEN) -> 
     runs = [[of_cell[seed] for of_cell in by_cell] for seed in seeds]
     effect = estimate([value for of_seed in runs if (value := _effect(claim.metric, of_seed)) is not None])
     lost = sum(any(run.diverged is not None for run in of_seed) for of_seed in runs)
-    return Verdict(_word(claim, effect), effect, lost)
+    return Verdict(_word(claim, effect, lost), effect, lost)
 
 
 def _effect(metric: str, runs: Sequence[Result]) -> float | None:
@@ -68,9 +68,9 @@ def _effect(metric: str, runs: Sequence[Result]) -> float | None:
     return sum(sign * value for sign, value in zip((1, -1, -1, 1), values, strict=False) if value is not None)
 
 
-def _word(claim: Claim, effect: Estimate | None) -> str:
+def _word(claim: Claim, effect: Estimate | None, diverged: int) -> str:
     if effect is None:
-        return "not tested"
+        return "diverged" if diverged else "not tested"
     if effect.half_width is None:
         return "undecided"
     low, high = effect.mean - effect.half_width, effect.mean + effect.half_width
@@ -78,5 +78,5 @@ def _word(claim: Claim, effect: Estimate | None) -> str:
     bound = claim.direction * claim.bound
     if nearest > bound:
         return "reproduced"
-    excluded = farthest < bound if claim.published is None else not low <= claim.published <= high
+    excluded = farthest < bound if claim.published is None or claim.slack else not low <= claim.published <= high
     return "not reproduced" if excluded else "undecided"

@@ -1,12 +1,13 @@
 """RESULTS.md: every table beside the paper's numbers, then the claims. Written from results/ alone."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol, Row, Table
 from hypersphere.paper.claims import BESIDE, FURTHER
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES, Figure
-from hypersphere.paper.state import Estimate, Evidence, estimate, measured
+from hypersphere.paper.state import Evidence, estimate, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.report.pipes import pipes
@@ -15,8 +16,8 @@ from hypersphere.results import Result
 
 HEAD = """# Results
 
-Written by `hypersphere reproduce` from the files in `results/`; do not edit. First what came out, then every table and
-figure, then each claim with its test.
+Written by `hypersphere reproduce NAME` from the files in `results/`; do not edit. First what came out, then every table
+and figure, then each claim with its test.
 
 Ours are means over n seeds, ± the half-width of the 95 % t-interval, of the last epoch on the test set. *As written*
 has the paper's hyperparameters as its text has them; *tuned* has some that were chosen for BYOL on validation images:
@@ -59,7 +60,8 @@ def results_page(
     parts += [_figure(figure, (figures or {}).get(name), evidence) for name, figure in FIGURES.items()]
     parts += [RULE, *(claims(evidence, protocol) for protocol in protocols)]
     parts += [_table(title, table, evidence) for title, table in own.items()]
-    parts += _stale(evidence, dict.fromkeys(cell for table in (*tables, *own.values()) for cell in table.cells))
+    there = [table.cells for table in (*tables, *own.values())] + [figure.cells for figure in FIGURES.values()]
+    parts += _stale(evidence, [*dict.fromkeys(itertools.chain(*there))])
     return "\n".join(parts)
 
 
@@ -79,14 +81,11 @@ def _figure(figure: Figure, path: str | None, evidence: Evidence) -> str:
     if path and protocol is None:
         told = f" Not run yet: {', '.join(cell.name for cell in figure.cells if not evidence.of(cell))}."
     if figure.kind == "curve" and protocol is not None:
-        ends = (f"{title} {_found(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
+        ends = (f"{title} {shown(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
         told += f" On the test set, at the end: {'; '.join(ends)}."
-    shown = f"![{figure.caption.split('; ')[0]}]({path})" if path else "Not drawn yet: runs are missing."
-    return f"## {figure.name}\n\n{figure.caption}.{told}\n\n{shown}\n"
-
-
-def _found(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> Estimate | None:
-    return estimate(list(evidence.values(cell, metric, protocol).values()))
+    lacks = "runs are missing" if protocol is None else "that needs `pip install 'hypersphere[report]'`"
+    drawn = f"![{figure.caption.split('; ')[0]}]({path})" if path else f"Not drawn yet: {lacks}."
+    return f"## {figure.name}\n\n{figure.caption}.{told}\n\n{drawn}\n"
 
 
 def _is_published(table: Table, metric: str) -> bool:
@@ -99,27 +98,27 @@ def _row(row: Row, table: Table, evidence: Evidence, protocols: Sequence[Protoco
         if _is_published(table, metric):
             yield row.told(metric)
         for protocol in protocols:
-            yield "–" if row.cell is None else shown(row, metric, evidence, protocol)
+            yield "–" if row.cell is None else shown(row.cell, metric, evidence, protocol)
 
 
-def shown(row: Row, metric: str, evidence: Evidence, protocol: Protocol) -> str:
+def shown(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> str:
     """Ours, in words where there is no number."""
-    assert row.cell is not None
-    found = _found(row.cell, metric, evidence, protocol)
-    lost = evidence.diverged(row.cell, protocol)
+    found = estimate([*evidence.values(cell, metric, protocol).values()])
+    lost = evidence.diverged(cell, protocol)
     if found is None:
-        stale = protocol == AS_WRITTEN and evidence.stale(row.cell)
+        stale = protocol == AS_WRITTEN and evidence.stale(cell)
         return f"diverged (n = {len(lost)})" if lost else "stale" if stale else ""
     return f"{found}, {len(lost)} diverged" if lost else str(found)
 
 
-def _stale(evidence: Evidence, cells: Iterable[Cell]) -> Iterable[str]:
+def _stale(evidence: Evidence, cells: Sequence[Cell]) -> Iterable[str]:
     """What no table above counts, if there is any."""
     header = ("cell", "seed", "differs from as written in", *METRICS)
+    changed = [(_differences(cell, old), old) for cell in cells for old in evidence.stale(cell)]
+    names = {cell.name for cell in cells}
+    changed += [("its name, which no cell has", old) for old in evidence.results if old.cell not in names]
     rows = [
-        (cell.name, str(old.config.seed), _differences(cell, old), *(_measured(old, metric) for metric in METRICS))
-        for cell in cells
-        for old in evidence.stale(cell)
+        (old.cell, str(old.config.seed), how, *(_measured(old, metric) for metric in METRICS)) for how, old in changed
     ]
     if rows:
         yield "\n".join([STALE, *pipes(header, rows), ""])

@@ -25,7 +25,7 @@ def _rate(device: str) -> float:
 
 def list_tables(
     evidence: Evidence,
-    seeds: int,
+    seeds: Sequence[int],
     protocol: Protocol,
     device: str,
     tables: Iterable[Table] = (*TABLES.values(), FURTHER),
@@ -38,12 +38,13 @@ def list_tables(
     for name, figure in FIGURES.items():
         lacks = [cell.name for cell in figure.cells if not evidence.of(cell, protocol)]
         print(f"{name}: {'lacks ' + ', '.join(lacks) if evidence.whole(figure.cells) is None else 'can be drawn'}")
-    print(f"Costs are of pretraining {seeds} seeds here, counted at {rate:.3g} TFLOP/s of matrix products.")
+    each = counted(len(seeds), "seed")
+    print(f"Costs are of pretraining {each} here, counted at {rate:.3g} TFLOP/s of matrix products.")
     print("hypersphere reproduce NAME runs what a table or figure lacks; --cells NAME … some of it.")
     print(f"Names beyond these: {COMPARISON.name} (every method alike), {TRIALS.name} (what was tried before tuning).")
 
 
-def _table(table: Table, evidence: Evidence, seeds: int, protocol: Protocol, rate: float) -> Any:
+def _table(table: Table, evidence: Evidence, seeds: Sequence[int], protocol: Protocol, rate: float) -> Any:
     from rich import box
     from rich.table import Table as Grid
 
@@ -63,19 +64,19 @@ def _table(table: Table, evidence: Evidence, seeds: int, protocol: Protocol, rat
 def _numbers(row: Row, table: Table, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
     for metric in table.metrics:
         yield row.told(metric)
-        yield "" if row.cell is None else shown(row, metric, evidence, protocol)
+        yield "" if row.cell is None else shown(row.cell, metric, evidence, protocol)
 
 
-def _lacking(cell: Cell, evidence: Evidence, seeds: int, protocol: Protocol, rate: float) -> str:
+def _lacking(cell: Cell, evidence: Evidence, seeds: Sequence[int], protocol: Protocol, rate: float) -> str:
     if cell.obstacle is not None:
         return cell.obstacle
-    lacking = [seed for seed in range(seeds) if seed not in evidence.of(cell, protocol)]
+    lacking = [seed for seed in seeds if seed not in evidence.of(cell, protocol)]
     stale = len(evidence.stale(cell))
     told = f"{stale} stale; " if stale else ""
     if not lacking:
         return told.removesuffix("; ")
     each = cost.seconds(protocol.config(cell, 0), rate)
-    return f"{told}{len(lacking)} of {seeds}: {duration(each * len(lacking))}"
+    return f"{told}{len(lacking)} of {len(seeds)}: {duration(each * len(lacking))}"
 
 
 def list_jobs(jobs: Sequence[Any], device: str) -> None:
