@@ -327,8 +327,8 @@ def test_a_model_parallel_network_counts_as_it_does_in_one_place(make):
     for value in values:
         value.backward()
     for a, b in zip(whole.parameters(), shared.parameters(), strict=True):
-        if a.ndim > 1:
-            assert torch.allclose(a.grad, b.grad.cpu(), rtol=1e-3, atol=1e-5)
+        if a.ndim > 1:  # a GPU's slopes have 16 bits
+            torch.testing.assert_close(b.grad.cpu(), a.grad, rtol=1e-3, atol=1e-3 * a.grad.abs().max().item())
 
 
 def test_looking_for_layers_leaves_a_spectral_norm_as_it_is():

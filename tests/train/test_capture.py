@@ -37,10 +37,11 @@ def batches(dtype, count):
 def test_replays_are_the_updates(optimizer):
     one, other = trainer(optimizer=optimizer, precision="float32"), trainer(optimizer=optimizer, precision="float32")
     captured = Captured(one.update, one.device)
+    rtol = 5e-3 if optimizer == "adamw" else 1e-3  # where a gradient is rounding alone, Adam takes a whole step by it
     for step, batch in enumerate(batches(torch.float32, 8)):
         lr, progress = 0.001 * (step + 1), step / 8
         ours, theirs = captured(batch, lr, progress), other.update(batch, lr, progress)
-        torch.testing.assert_close(ours["loss"], theirs["loss"], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(ours["loss"], theirs["loss"], rtol=rtol, atol=1e-4)
     assert captured.graph is not None
 
 
