@@ -10,14 +10,15 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import hypersphere as hs
 from hypersphere import machine
 from hypersphere.build import build_method
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import SOURCES, Images, load_data
-from hypersphere.data.sources import Source
+from hypersphere.data import FILE_SOURCES, SOURCES, Images, Listing, load_data
+from hypersphere.data.sources import FileSource, Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.evaluate.finetune import fine_tune
@@ -177,6 +178,24 @@ def test_a_transfer_is_kept_under_its_name(folder, capsys):
     tables = ("transfer/cifar10/7-NN", "transfer/cifar10/linear-cached")
     for words in (*tables, "test images of cifar10", "200 held-out images:", "an accuracy is known to ± 7 points"):
         assert words in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("name", ["imagenette", "imagenet"])
+def test_a_transfer_may_be_to_photographs(tmp_path, monkeypatch, name):
+    """As the encoder takes them: whole, not a middle of 16 × 16 pixels."""
+    images, parts = np.random.default_rng(0).integers(0, 256, (64, 16, 16, 3), dtype=np.uint8), []
+    np.savez(tmp_path / "own.npz", images=images)
+    run = hs.pretrain("byol", tmp_path / "own.npz", device="cpu", out=tmp_path / "run", **OPTIONS, batch=32)
+    for part, count in (("train", 8), ("val", 3)):
+        paths = [tmp_path / f"{part}{label}-{n}.png" for label in range(2) for n in range(count)]
+        for n, path in enumerate(paths):
+            light = np.zeros((60, 90), np.uint8)
+            light[:15] = light[-15:] = 200 * (n >= count)  # the classes differ above and below alone
+            Image.fromarray(light).save(path)
+        parts.append(Listing(tuple(paths), torch.arange(2).repeat_interleave(count), ("dark", "light")))
+    monkeypatch.setitem(FILE_SOURCES, name, FileSource(lambda root: tuple(parts), 2, "drawn"))
+    found = run.measure(("knn", "linear-cached"), transfer=name, holdout="test")
+    assert found[f"transfer/{name}/linear-cached"]["top1"] == 100
 
 
 @pytest.mark.usefixtures("_cifar_of_noise")

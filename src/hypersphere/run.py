@@ -13,7 +13,7 @@ from torch.optim.swa_utils import update_bn
 
 from hypersphere.build import build_method, plan_of, view_recipe
 from hypersphere.config import Config
-from hypersphere.data import SOURCES, Holdout, Listing, load_data
+from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Listing, load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     Evaluation,
@@ -135,7 +135,7 @@ class Run:
         return evaluate_on(self.encoder, self.config, probes, holdout, run=self.path, progress=progress)
 
     def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
-        there = [name for name in SOURCES if name != self.config.data]
+        there = [name for name in (*SOURCES, *FILE_SOURCES) if name != self.config.data]
         paths = {name: name if name in there or not os.path.exists(name) else os.path.abspath(name) for name in others}
         for name, path in paths.items():
             if path == self.config.data or not (name in there or is_folder(path) or is_arrays(path)):
