@@ -63,8 +63,37 @@ def test_names_that_are_no_split_or_more_than_one(tmp_path):
         recipes.recipe_for("byol", tmp_path)
     shutil.rmtree(tmp_path / "training")
     draw(tmp_path / "test/b/1.png", 1, (99, 9, 9))
+    shutil.rmtree(tmp_path / "test/a")
     with pytest.raises(UserError, match="the folders of classes below train and test must be the same"):
         recipes.recipe_for("byol", tmp_path)
+
+
+def test_a_part_may_lack_a_class(tmp_path, capsys):
+    for place, count in {"train/a": 6, "train/rare": 1, "val/a": 2, "val/new": 1, "test/a": 1}.items():
+        for n in range(count):
+            draw(tmp_path / place / f"{n}.png", n, (99, 9, 9))
+    parts = lists.parts_of(str(tmp_path), None)
+    assert {files.classes for files in parts.values()} == {("a", "new", "rare")}
+    assert [parts[name].labels.tolist() for name in ("train", "val", "test")] == [[0] * 6 + [2], [0, 0, 1], [0]]
+    told = capsys.readouterr().err
+    assert f"{tmp_path}: val has no image of rare, which train has" in told
+    assert f"{tmp_path}: train has no image of new, which val has" in told
+    draw(tmp_path / "val/1.png", 1, (99, 9, 9))  # in no class
+    with pytest.raises(UserError, match="the folders of classes below train and val must be the same"):
+        lists.parts_of(str(tmp_path), None)
+
+
+def test_what_lies_beside_a_split(tmp_path, capsys):
+    places = {"train/a": 3, "train/b": 3, "val/a": 2, "val/b": 2, "unlabeled/x": 5, "docs": 4, ".cache": 1}
+    for place, count in places.items():
+        for n in range(count):
+            draw(tmp_path / place / f"{n}.png", n, (99, 9, 9))
+    learnt, held_out = lists.files_of(recipes.recipe_for("byol", tmp_path), "validation")
+    assert learnt.labels.tolist() == [0] * 3 + [1] * 3 + [-1] * 5
+    assert (learnt.classes, len(held_out)) == (("a", "b"), 4)
+    told = capsys.readouterr().err
+    assert f"{tmp_path}: 4 images in docs, beside the split, are left out" in told
+    assert "cache" not in told
 
 
 def test_classes_below_a_folder_of_their_own_are_told(tmp_path, capsys):

@@ -22,7 +22,7 @@ def test_a_folder_that_has_moved(folder, tmp_path, capsys):
     found, seen = run.evaluate(("knn",)), portray(run.path, "cpu", None).seen
     diagnosed, listed = hs.diagnose(run), (run.path / "files.json").read_bytes()
     now = folder.rename(tmp_path / "elsewhere")
-    told = f"{run.path}: none of its 33 images are there, such as {folder}/"
+    told = f"{run.path}: none of its 32 images are there, such as {folder}/"
     for words in (["pretrain", "--resume"], ["evaluate"], ["diagnose"]):
         capsys.readouterr()
         assert main([*words, str(run.path), "--device", "cpu"]) == 2
@@ -47,7 +47,7 @@ def test_a_folder_that_has_moved(folder, tmp_path, capsys):
     assert main([*again, str(now)]) == 0  # as where nothing has moved
     capsys.readouterr()
     assert main([*again, str(now / "red")]) == 2
-    told = f"none of its 33 images are there, such as {now}/red/"
+    told = f"none of its 32 images are there, such as {now}/red/"
     assert f"--root {now}/red is not where {folder} lies now: {told}" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"its data is .* if it has moved there, say so by `root`"):
         hs.pretrain(resume=run.path, data=str(now))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,27 @@ import torch
 
 from hypersphere.config import Config
 from hypersphere.data import FILE_SOURCES, Holdout, Listing, list_data
-from hypersphere.data.folder import list_folder, shown
+from hypersphere.data.folder import classes_below, find_images, labelled_below, list_folder, shown, some_images
 from hypersphere.data.shards import file_or_member, is_shards, list_shards
 from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.table import parts_from
 from hypersphere.errors import UserError, refusals_told
 from hypersphere.files import write_json
 from hypersphere.presets import is_folder
+from hypersphere.progress import counted, tell_once
 from hypersphere.written import is_arrays
 
 FILES = "files.json"  # of a run that learns from files: their names and labels
+UNLABELLED = ("unlabeled", "unlabelled")  # names of folders beside those of a split
 
 
 def parts_of(where: str, labels: str | None) -> dict[str, Listing]:
     """What is learnt from, "train"; and "val" and "test" where folders of such names lie beside it, or a table says
     so."""
-    folders = {} if is_shards(where) else _split_folders(where)
+    folders, others = ({}, []) if is_shards(where) else _split_folders(where)
     if folders and labels is None:
-        return _alike(where, folders)
+        parts = _alike(where, folders)
+        return parts | {"train": _with_unlabelled(where, parts["train"], others)}
     files = list_shards(where) if is_shards(where) else list_folder(Path(where))
     if labels is None:
         return {"train": files}
@@ -37,31 +40,51 @@ def parts_of(where: str, labels: str | None) -> dict[str, Listing]:
 
 
 def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
-    """The images of each part, all with the same classes."""
-    found = {name: list_folder(folder) for name, folder in folders.items()}
-    for name, files in found.items():
-        if files.classes != found["train"].classes:
-            told = f"{folders['train'].name} and {folders[name].name}"
-            closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
+    """The images of each part, labelled by the classes of all of them."""
+    found = {part: some_images(folder) for part, folder in folders.items()}
+    names = {part: classes_below(folders[part], files) for part, files in found.items()}
+    listed = {part: labelled_below(folders[part], files, set().union(*names.values())) for part, files in found.items()}
+    for part, files in listed.items():
+        told = f"{folders['train'].name} and {folders[part].name}"
+        closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
+        unlike = (files.labels is None) != (listed["train"].labels is None) or not names["train"] & names[part]
+        if names[part] != names["train"] and (unlike or closed):
             why = f"; {closed[0]} could not be read" if closed else ""
             raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
-    return found
+        for one, other in ((part, "train"), ("train", part)):
+            if lacks := names[other] - names[one]:
+                such = ", ".join(sorted(map(shown, lacks))[:3]) + ", …" * (len(lacks) > 3)
+                tell_once(f"{where}: {folders[one].name} has no image of {such}, which {folders[other].name} has")
+    return listed
 
 
-def _split_folders(where: str) -> dict[str, Path]:
-    """By part, the folders that are a split, whatever the case of their names: none, unless one is to be learnt from
-    and another held out."""
+def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listing:
+    """What lies beside the parts of a split is learnt from where its folder says that it has no labels, and told."""
+    for name in others:
+        files = find_images(Path(where, name))
+        if files.paths and name.lower() in UNLABELLED:
+            labels = None if train.labels is None else torch.cat([train.labels, torch.full((len(files),), -1)])
+            closed = {**train.closed, **files.closed}
+            train = replace(train, paths=train.paths + files.paths, labels=labels, closed=closed)
+        elif files.paths:
+            tell_once(f"{where}: {counted(len(files), 'image')} in {shown(name)}, beside the split, are left out")
+    return train
+
+
+def _split_folders(where: str) -> tuple[dict[str, Path], list[str]]:
+    """By part, the folders that are a split, whatever the case of their names, and the names of other folders: none,
+    unless one is to be learnt from and another held out."""
     _, below, _ = next(os.walk(where), ("", [], []))
     named: dict[str, list[str]] = {}
     for name in sorted(below):
-        if part := PARTS.get(name.lower()):
-            named.setdefault(part, []).append(name)
+        named.setdefault(PARTS.get(name.lower(), ""), []).append(name)
+    others = [name for name in named.pop("", []) if not name.startswith(".")]
     if "train" not in named or len(named) < 2:
-        return {}
+        return {}, []
     for part, names in named.items():
         if len(names) > 1:
             raise UserError(f"{where}: {' and '.join(names)} could each be the {part} images: rename all but one")
-    return {part: Path(where, *names) for part, names in named.items()}
+    return {part: Path(where, *names) for part, names in named.items()}, others
 
 
 def edition_of(data: str, labels: str | None) -> str:

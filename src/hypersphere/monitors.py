@@ -9,7 +9,7 @@ from torch import Tensor
 from hypersphere.build import view_recipe
 from hypersphere.config import Config
 from hypersphere.data import SOURCES, Images, balanced
-from hypersphere.data.splits import drawn, evenly
+from hypersphere.data.splits import drawn, evenly, of_each_class
 from hypersphere.diagnostics import EnergyMonitor, SpreadMonitor
 from hypersphere.evaluate import KnnMonitor, centre
 from hypersphere.evaluate.features import fitting
@@ -65,9 +65,10 @@ def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Ima
     if not len(labels):
         _, some = drawn(len(learnt), max(1, len(learnt) // 5))
         return known, learnt[some.to(learnt.labels.device)]
-    counts = labels.bincount()
-    least = int(counts[counts > 0].min())
-    per_class = SOURCES[config.data].validation_per_class if config.data in SOURCES else least // 5
-    split = balanced(labels, per_class) if per_class else drawn(len(labels), max(1, len(labels) // 5))
+    shares = labels.bincount() // 5
+    if config.data in SOURCES:
+        split = balanced(labels, SOURCES[config.data].validation_per_class)
+    else:
+        split = of_each_class(labels, shares) if shares.any() else drawn(len(labels), max(1, len(labels) // 5))
     rest, some = (part.to(known.labels.device) for part in split)
     return known[rest], known[some]

@@ -12,6 +12,7 @@ from hypersphere.data.folder import Listing
 from hypersphere.data.splits import held_out_of
 from hypersphere.data.table import parts_from
 from hypersphere.errors import UserError
+from hypersphere.progress import tell_once
 from tests.pictures import draw
 
 
@@ -139,6 +140,33 @@ def test_what_is_held_out_has_a_label_where_a_class_has_one_image(unlabelled):
     assert len(some) == 4
     assert (labels[some] >= 0).all()
     assert sorted([*rest.tolist(), *some.tolist()]) == list(range(len(labels)))
+
+
+@pytest.mark.parametrize(
+    ("counts", "held_out"),
+    [
+        ((1000, 1000, 1000), (50, 50, 50)),
+        ((1000, 1000, 3), (50, 50, 1)),
+        ((5000, 200, 9, 2, 1), (250, 40, 1, 1, 0)),
+        ((3000,), (500,)),
+    ],
+)
+def test_of_each_class_a_share_by_its_size(counts, held_out, capsys):
+    """However rare one is; and of a class of one image none, for what is held out is measured by what is left."""
+    tell_once.cache_clear()
+    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    rest, some = held_out_of(labels, len(labels))
+    assert labels[some].bincount(minlength=len(counts)).tolist() == list(held_out)
+    assert sorted([*rest.tolist(), *some.tolist()]) == list(range(len(labels)))
+    told = "of 5 classes 1 have one image alone, which is learnt from"
+    assert (told in capsys.readouterr().err) == (1 in counts)
+
+
+def test_labels_that_are_all_different_are_told(capsys):
+    tell_once.cache_clear()
+    rest, some = held_out_of(torch.arange(240), 240)
+    assert (len(rest), len(some)) == (192, 48)
+    assert "no class has two images: by such labels nothing can be measured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("known", [[0], [0, 0], [0, 1, 2]])

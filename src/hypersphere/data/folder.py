@@ -1,7 +1,7 @@
 """Image files below a folder: which there are, and what their folders say about them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,13 +82,24 @@ def list_folder(folder: Path) -> Listing:
     return labelled_below(folder, some_images(folder))
 
 
-def labelled_below(folder: Path, files: Listing) -> Listing:
-    owners = [Path(path).relative_to(folder).parts[:-1] for path in files.paths]
-    classes = tuple(sorted({owner[0] for owner in owners if owner}, key=os.fsencode))
+def labelled_below(folder: Path, files: Listing, known: Iterable[str] = ()) -> Listing:
+    """`known`: classes that there are elsewhere."""
+    owners = _owners(folder, files)
+    classes = tuple(sorted({*known, *owners} - {""}, key=os.fsencode))
     if not all(owners) or len(classes) < 2:
         return files
     number = {name: n for n, name in enumerate(classes)}
-    return replace(files, labels=torch.tensor([number[owner[0]] for owner in owners]), classes=classes)
+    return replace(files, labels=torch.tensor([number[owner] for owner in owners]), classes=classes)
+
+
+def classes_below(folder: Path, files: Listing) -> set[str]:
+    return set(_owners(folder, files)) - {""}
+
+
+def _owners(folder: Path, files: Listing) -> list[str]:
+    """Of each file the folder below `folder` that it lies in, or no name."""
+    places = (Path(path).relative_to(folder).parts for path in files.paths)
+    return [place[0] if len(place) > 1 else "" for place in places]
 
 
 def deepest_folder(files: Listing) -> Path:

@@ -19,9 +19,21 @@ PARTS |= {"test": "test", "testing": "test"}
 
 def balanced(labels: Tensor, per_class: int, seed: int = 0, stream: int = SPLIT) -> tuple[Tensor, Tensor]:
     """(the rest, `per_class` random samples of each class), as sorted indices; a label of −1 is no class."""
+    return of_each_class(labels, torch.full_like(_counts(labels), per_class), seed, stream)
+
+
+def of_each_class(labels: Tensor, shares: Tensor, seed: int = 0, stream: int = SPLIT) -> tuple[Tensor, Tensor]:
+    """The same, with as many of class c as shares[c] says."""
     order = permutation(len(labels), seed=seed, stream=stream)
-    chosen = [order[labels[order] == c][:per_class] for c in labels.unique() if c >= 0]
-    return _without(torch.cat(chosen), len(labels))
+    order = order[labels[order] >= 0]
+    by_class = order[labels[order].argsort(stable=True)]
+    classes, counts = labels[by_class], _counts(labels)
+    rank = torch.arange(len(by_class)) - (counts.cumsum(0) - counts)[classes]
+    return _without(by_class[rank < shares[classes]], len(labels))
+
+
+def _counts(labels: Tensor) -> Tensor:
+    return labels[labels >= 0].bincount()
 
 
 def drawn(n: int, count: int) -> tuple[Tensor, Tensor]:
@@ -50,21 +62,23 @@ def test_of(parts: Mapping[str, Part], data: str, wanted: str) -> Part:
 
 
 def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(the rest, a share), of sets that come without a split: as many of each class, or, where a class has but one
-    image, of all that have a label; or whole groups. Without labels nothing is held out: some are looked at all the
-    same."""
+    """(the rest, a share), of sets that come without a split: of each class that has two images by how many it has, or
+    whole groups. Without labels nothing is held out: some are looked at all the same."""
     if labels is None or not (labels >= 0).any():
         return torch.arange(n), permutation(n, seed=0, stream=SPLIT)[:MOST_WATCHED].sort().values
     if groups is not None:
         return _whole_groups(labels, groups)
-    known = (labels >= 0).nonzero().squeeze(1)
-    counts = labels[known].bincount()
-    least, classes = int(counts[counts > 0].min()), int((counts > 0).sum())
-    if least > 1 and classes > 1:
-        rest, some = balanced(labels, share_held_out(least, ENOUGH_HELD_OUT // 10))
-    else:
+    counts, known = _counts(labels), (labels >= 0).nonzero().squeeze(1)
+    enough = ENOUGH_HELD_OUT // 10 if (counts > 0).sum() > 1 else ENOUGH_HELD_OUT
+    shares = torch.tensor([share_held_out(count, enough) if count > 1 else 0 for count in counts.tolist()])
+    if alone := int((counts == 1).sum()):
+        told = f"of {len(counts):,} classes {alone:,} have one image alone, which is learnt from"
+        tell_once("no class has two images: by such labels nothing can be measured" if (counts < 2).all() else told)
+    if shares.sum() < 2:
         _, places = drawn(len(known), max(2, share_held_out(len(known), ENOUGH_HELD_OUT)))
         rest, some = _without(known[places], n)
+    else:
+        rest, some = of_each_class(labels, shares)
     if len(known) - len(some) < 2:
         raise UserError(f"{len(known)} images have labels: it takes four or more, to hold two out, or none")
     return rest, some
