@@ -6,6 +6,8 @@ import pytest
 import safetensors.torch
 import timm
 import torch
+from torch import nn
+from torch.nn.utils import parametrizations
 from torchvision import models
 
 import hypersphere as hs
@@ -14,7 +16,9 @@ from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.errors import UserError
 from hypersphere.exporting import export
+from hypersphere.loading import plain
 from hypersphere.nn import build_encoder
+from hypersphere.nn.weights import put_weights
 from hypersphere.run import initial_encoder
 from hypersphere.train import Trainer
 from tests.pictures import draw, untrained
@@ -113,7 +117,7 @@ def test_weights_of_a_library(monkeypatch, capsys, name):
         ({"stem": "cifar"}, r"conv1.weight is \(64, 3, 7, 7\) there, \(64, 3, 3, 3\) here: say `stem` imagenet$"),
         ({"data": "digits"}, r"conv1.weight is .*; it takes images of 3 channels, and these have 1$"),
         ({"norm": "none"}, r"has BatchNorm, which `norm` none leaves out: say `norm` batch$"),
-        ({"norm": "group"}, r"tensors are not there, such as conv1.parametrizations.weight.original$"),
+        ({"norm": "group"}, r"has plain weights, which Standardize cannot give$"),
         ({"encoder": "torchvision/resnet50"}, r"tensors are not there, such as layer1.0.conv3.weight$"),
     ],
 )
@@ -122,6 +126,36 @@ def test_weights_that_do_not_fit_are_told_in_a_line(tmp_path, options, message):
     config = recipe("byol", **{"data": "cifar10", **RESNET, "init": tmp_path / "w.pth", **options})
     with pytest.raises(UserError, match=rf"^`init` \S+w.pth .*{message}"):
         begun(config, 1 if config.data == "digits" else 3)
+
+
+def test_an_export_starts_a_run_with_standardized_weights_again(tmp_path):
+    """Where they are plain, as they come out."""
+    options = {"hidden": 16, "projection": 8, "norm": "group"}
+    old = begun(recipe("byol", "digits", **options), 1).encoder
+    safetensors.torch.save_file(plain(old).state_dict(), tmp_path / "encoder.safetensors")
+    new = begun(recipe("byol", "digits", **options, seed=2, init=tmp_path / "encoder.safetensors"), 1).encoder
+    x = torch.rand(5, 1, 8, 8)
+    torch.testing.assert_close(new(x), old(x), rtol=1e-4, atol=1e-5)
+
+
+def test_parametrizations_of_torch_are_given_plain_weights():
+    def network(seed):
+        torch.manual_seed(seed)
+        layers = parametrizations.weight_norm(nn.Linear(6, 5)), parametrizations.spectral_norm(nn.Linear(5, 4))
+        return nn.Sequential(*layers, parametrizations.orthogonal(nn.Linear(4, 4)))
+
+    old, new = network(0), network(1).eval()
+    for _ in range(100):  # so that its spectral norm is one
+        old(torch.zeros(1, 6))
+    old.eval()
+    assert put_weights(new, {**plain(old).state_dict(), "fc.bias": torch.zeros(2)}, "old") == ["fc.bias"]
+    x = torch.randn(7, 6)
+    torch.testing.assert_close(new(x), old(x), rtol=0.02, atol=0.005)  # a spectral norm is iterated
+    assert not any(module.training for module in new.modules())
+    with pytest.raises(UserError, match=r"^odd is of another architecture: 0.weight is \(5, 7\) there, \(5, 6\) here$"):
+        put_weights(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 7)}, "odd")
+    with pytest.raises(UserError, match=r"^odd has plain weights, which Orthogonal cannot "):
+        put_weights(new, {**plain(old).state_dict(), "2.weight": torch.ones(4, 4)}, "odd")
 
 
 def test_weights_for_small_images_are_told(tmp_path):

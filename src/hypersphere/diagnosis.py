@@ -17,6 +17,7 @@ from hypersphere.diagnostics import (
     Finding,
     aligned,
     block_outputs,
+    distinct,
     even_energy,
     findings_of,
     gather,
@@ -203,7 +204,7 @@ def _of_encoder(shown: Subject, progress: bool) -> Diagnosis:
 
 
 def _block(name: str, x: Tensor) -> Layer:
-    energy = float(hyperspherical_energy(x, 2, "geodesic"))
+    energy = float(hyperspherical_energy(distinct(x), 2, "geodesic"))
     return Layer(name, energy, even_energy(x.shape[1]), float(effective_rank(x)))
 
 

@@ -76,6 +76,14 @@ def test_a_few_directions_are_very_narrow():
     assert seen["uniformity (G2)"].health == "good"  # which does not see it
 
 
+def test_a_pair_of_copies_is_told_and_leaves_the_energy_as_it_is():
+    x = normal(400, 128)
+    alone, beside = found(x), found(np.concatenate([x, x[:1]]))
+    energy = beside["energy (a2)"]
+    assert energy.measured.value == pytest.approx(alone["energy (a2)"].measured.value, rel=1e-5)
+    assert (energy.health, beside["copies"].health) == ("good", "weak")
+
+
 def test_copies_and_rows_of_zeros_are_told():
     x = normal(100, 8)
     x[:20], x[30] = x[20], 0

@@ -1,7 +1,7 @@
 """What a representation looks like from inside: points on the sphere, energies by layer, densities on the circle."""
 
 from hypersphere.diagnostics.circle import angle_counts, plane_density, von_mises_density
-from hypersphere.diagnostics.cloud import Cloud, Measured, gather
+from hypersphere.diagnostics.cloud import Cloud, Measured, distinct, gather
 from hypersphere.diagnostics.collapse import CollapseAlarm, SpreadMonitor, spread
 from hypersphere.diagnostics.embeddings import Embeddings, of_array, read_embeddings
 from hypersphere.diagnostics.even import even_energy, even_uniformity
@@ -21,6 +21,7 @@ __all__ = [
     "angle_counts",
     "block_outputs",
     "blocks_of",
+    "distinct",
     "even_energy",
     "even_uniformity",
     "findings_of",

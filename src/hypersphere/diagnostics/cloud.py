@@ -57,6 +57,12 @@ class Cloud:
         return Measured(fmean(found), half_width(found) if len(found) > 1 else None)
 
 
+def distinct(x: Tensor) -> Tensor:
+    """Without copies of a row, of which one pair outweighs the energy of a thousand points; of copies alone, all."""
+    different = torch.unique(x, dim=0)
+    return different if len(different) > 1 else x
+
+
 def gather(points: Embeddings, seed: int = 0) -> Cloud:
     """Reads all rows once. A row that holds no finite number is an error, said with its place."""
     kept = _chosen(points.rows, seed)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.diagnostics.circle import angle_counts, bin_angles, von_mises_density
-from hypersphere.diagnostics.cloud import Cloud, Measured
+from hypersphere.diagnostics.cloud import Cloud, Measured, distinct
 from hypersphere.diagnostics.collapse import RANK, VARIES
 from hypersphere.diagnostics.even import even_energy, even_uniformity
 from hypersphere.sphere import alignment, effective_rank, hyperspherical_energy, uniformity, unit
@@ -96,7 +96,7 @@ def _uniformity(cloud: Cloud) -> Finding:
 
 
 def _energy(cloud: Cloud) -> Finding:
-    measured = cloud.measure(lambda x: hyperspherical_energy(x, 2, "geodesic"))
+    measured = cloud.measure(lambda x: hyperspherical_energy(distinct(x), 2, "geodesic"))
     even = even_energy(cloud.dimensions)
     if math.isinf(even):
         return Finding(

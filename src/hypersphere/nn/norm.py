@@ -248,10 +248,19 @@ def norm2d(norm: Norm) -> Callable[[int], nn.Module]:
 class Standardize(nn.Module):
     """Weight standardization: each filter's weights to mean 0 and norm 1 (variance 1 / fan-in)."""
 
+    EPS = 1e-5
+
     def forward(self, weight: Tensor) -> Tensor:
         rows = weight.flatten(1)
         centred = rows - rows.mean(dim=1, keepdim=True)
-        return (centred * torch.rsqrt(rows.var(dim=1, keepdim=True) + 1e-5)).view_as(weight) / rows.shape[1] ** 0.5
+        return (centred * torch.rsqrt(rows.var(dim=1, keepdim=True) + self.EPS)).view_as(weight) / rows.shape[1] ** 0.5
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Of standardized filters w those that give them, c w: by c²/n = c² var(w) + EPS, n being the fan-in. What is
+        no standardized filter keeps its direction."""
+        rows = weight.flatten(1).double()
+        missing = (1 / rows.shape[1] - rows.var(dim=1, keepdim=True)).clamp(min=1e-3 * self.EPS / rows.shape[1])
+        return (rows * (self.EPS / missing).sqrt()).to(weight.dtype).view_as(weight)
 
 
 def standardize_weights(model: nn.Module) -> nn.Module:

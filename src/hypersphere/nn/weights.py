@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from hypersphere.errors import UserError
 
@@ -31,17 +32,49 @@ def load_weights(encoder: nn.Module, path: Path) -> None:
 def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> list[str]:
     """Into the encoder, whatever stands in front of the names; returns those that it has not, as of what classifies."""
     found = _fitting(found, encoder)
-    ours = encoder.state_dict()
+    plain = {name: place for name, place in _parametrized(encoder).items() if name in found}
+    made = tuple(f"{name[: -len(of)]}parametrizations.{of}." for name, (_, of) in plain.items())
+    ours = {name: tensor for name, tensor in encoder.state_dict().items() if not name.startswith(made or "\0")}
     needed = [name for name in ours if not name.endswith("num_batches_tracked")]
     missing = [name for name in needed if name not in found]
     if missing:
         raise UserError(f"{source} is of another architecture: {len(missing)} of {len(needed)} tensors are not there, "
                         f"such as {missing[0]}")  # fmt: skip
-    for name in needed:
-        if found[name].shape != ours[name].shape:
-            raise OtherShape(source, name, found[name], ours[name])
+    here = {name: ours[name] for name in needed} | {name: getattr(*place) for name, place in plain.items()}
+    for name, tensor in here.items():
+        if found[name].shape != tensor.shape:
+            raise OtherShape(source, name, found[name], tensor)
     encoder.load_state_dict({name: found[name] for name in ours if name in found}, strict=False)
-    return [name for name in found if name not in ours]
+    for name, place in plain.items():
+        _put_plain(*place, found[name], source)
+    return [name for name in found if name not in ours and name not in plain]
+
+
+def _parametrized(encoder: nn.Module) -> dict[str, tuple[nn.Module, str]]:
+    """By the name that it would have as a plain tensor, as in an export."""
+    return {
+        f"{name}.{of}" if name else of: (module, of)
+        for name, module in encoder.named_modules()
+        if is_parametrized(module)
+        for of in module.parametrizations
+    }
+
+
+def _put_plain(module: nn.Module, name: str, tensor: Tensor, source: str) -> None:
+    """What a parametrization makes it from; one that counts on what it saw before, as a spectral norm does, sees it."""
+    kinds = " and ".join(type(one).__name__.strip("_") for one in module.parametrizations[name])  # type: ignore[index]
+    learning = module.training
+    try:
+        with torch.no_grad():
+            setattr(module, name, tensor.to(getattr(module, name)))
+            module.train()
+            made = [getattr(module, name) for _ in range(30)][-1]
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise UserError(f"{source} has plain weights, which {kinds} cannot be set to ({error})") from None
+    finally:
+        module.train(learning)
+    if (made - tensor.to(made)).norm() > 0.1 * made.norm():
+        raise UserError(f"{source} has plain weights, which {kinds} cannot give")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
