@@ -221,6 +221,18 @@ def test_onnx_that_differs_is_not_put_in_place(digits, tmp_path, monkeypatch):
 
 
 @with_onnx
+def test_onnx_of_a_fixed_batch_is_told(digits, tmp_path, monkeypatch):
+    def fixed(encoder, images, file, whole=exporting._convert):
+        monkeypatch.setattr(torch.export, "Dim", lambda name: None)
+        whole(encoder, images, file)
+
+    monkeypatch.setattr(exporting, "_convert", fixed)
+    with pytest.raises(UserError, match=r"^ONNX takes no batch of 1 \(.*\): where forward counts its images, x\.shape"):
+        export(digits, tmp_path / "exported", "onnx")
+    assert os.listdir(tmp_path / "exported") == []
+
+
+@with_onnx
 def test_an_encoder_that_onnx_cannot_say_is_told_in_a_line(digits, tmp_path, monkeypatch):
     def failing(*args, **options):
         raise torch.onnx.OnnxExporterError("Next steps:\n- many") from ValueError("no such operator\nand more")

@@ -360,7 +360,13 @@ def test_what_cannot_be_read_of_the_held_out_images_is_told(tmp_path, capsys):
             )
     (tmp_path / "in/val/red/cut.png").write_bytes(b"no image")
     run = hs.pretrain("byol", data=str(tmp_path / "in"), out=tmp_path / "run", **{**SMALL, "epochs": 1})
-    assert "1 of 7 images looked at cannot be read, and do not count: cut.png" in capsys.readouterr().err
+    (line,) = (run.path / "unreadable.tsv").read_text().splitlines()
+    assert line.startswith(f"{tmp_path}/in/val/red/cut.png\t")
+    assert re.search(
+        rf"1 file could not be read: cut.png \(.*\); all are listed in {run.path}", capsys.readouterr().err
+    )
+    hs.diagnose(run)
+    assert "1 of 7 images looked at cannot be read, and do not count: cut.png\n" in capsys.readouterr().err
     assert run.evaluate(("knn",))["sphere"]["images"] == 6
 
 

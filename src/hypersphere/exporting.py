@@ -105,7 +105,11 @@ def _compare(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (found,) = session.run(["features"], {"images": images.numpy()})
+    try:
+        (found,) = session.run(["features"], {"images": images.numpy()})
+    except Exception as error:  # of a class that onnxruntime does not publish
+        hint = "where forward counts its images, x.shape[0] stays open, and len(x) does not"
+        raise UserError(f"ONNX takes no batch of {len(images)} ({first_line(error)}): {hint}") from None
     with torch.no_grad():
         wanted = encoder(images)
     furthest = float((torch.from_numpy(found) - wanted).abs().max())

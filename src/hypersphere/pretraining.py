@@ -57,6 +57,7 @@ from hypersphere.run import Run, load_config, put_state
 from hypersphere.sets import (
     TRIED,
     WATCHED,
+    Unreadable,
     fingerprint,
     images_of,
     in_files,
@@ -186,7 +187,8 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
         tell("updates are launched one by one, not as a CUDA graph, and BatchNorm has no kernel (several processes)")
     files = from_first(lambda: files_of(config, config.holdout, path)) if in_files(config) else None
     watched = WATCHED if rank() == 0 else TRIED  # monitors are the first's
-    images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files))
+    lost: Unreadable = {}
+    images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files, lost))
     learnt, held_out = (some.to(how.device) for some in images)
     if path is None:
         _tell_intention(config, *(files or images))
@@ -206,8 +208,8 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
                 _restore(run, trainer, plan, progress)
             if files is not None:
                 first_does(lambda: None if (run.path / FILES).is_file() else save_files(run.path / FILES, *files))
-                closed = {**files[0].closed, **files[1].closed}
-                first_does(lambda: tell_unreadable(closed, run.path / UNREADABLE))
+                lost |= {**files[0].closed, **files[1].closed}
+                first_does(lambda: _list_unreadable(run, lost))
             _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)
     return run
 
@@ -325,8 +327,12 @@ def _unreadable_told(run: Run, feed: FromMemory | FromFiles) -> Iterator[None]:
         raise
     finally:
         if rank() == 0:
-            listed = run.path / UNREADABLE
-            tell_unreadable(unreadable, listed, before=read_unreadable(listed))
+            _list_unreadable(run, unreadable)
+
+
+def _list_unreadable(run: Run, unreadable: Unreadable) -> None:
+    listed = run.path / UNREADABLE
+    tell_unreadable(unreadable, listed, before=read_unreadable(listed))
 
 
 def _feed_of(config: Config, trainer: Trainer, files: Listing | None, learnt: Images) -> FromMemory | FromFiles:

@@ -25,6 +25,7 @@ from hypersphere.views.crops import middle_of
 from hypersphere.written import is_arrays
 
 MOST_LEARNT, MOST_HELD_OUT = 20_000, 5_000  # images from files that are held in memory
+Unreadable = dict[Path | str, str]  # file → why
 WATCHED, TRIED = (4096, 1024), (16, 16)  # and that monitors do; and that processes without monitors do
 
 
@@ -63,30 +64,33 @@ def is_held_out(learnt: Listing | Images, others: Listing | Images) -> bool:
     return not (learnt.pixels == others.pixels[0]).flatten(1).all(1).any()
 
 
-def decoded(files: Listing, side: int, workers: int, most: int, progress: bool = False) -> Images:
-    """The middle of each image (of at most so many, evenly chosen), in memory."""
+def decoded(
+    files: Listing, side: int, workers: int, most: int, progress: bool = False, unreadable: Unreadable | None = None
+) -> Images:
+    """The middle of each image (of at most so many, evenly chosen), in memory. What cannot be read is left out: noted
+    in `unreadable`, or told."""
     if len(files) > most:
         order = permutation(len(files), seed=1, stream=SPLIT)
         if files.labels is not None:  # those with a label before those without
             order = order[(files.labels[order] < 0).long().argsort(stable=True)]
         files = files[order[:most].sort().values]
     parts: list[Tensor] = []
-    unreadable: dict[Path | str, str] = {}
+    lost: Unreadable = {}
     with progress_bar("reading images", len(files), show=progress and len(files) > 1000) as bar:
-        for part in middles(files, side, workers, unreadable):
+        for part in middles(files, side, workers, lost):
             parts.append(part)
             bar.update(sum(map(len, parts)))
-    if unreadable:
-        such = shown(Path(next(iter(unreadable))).name)
-        tell_once(f"{len(unreadable):,} of {len(files):,} images looked at cannot be read, and do not count: {such}, …")
-    good = [n for n, path in enumerate(files.paths) if path not in unreadable]
+    if unreadable is not None:
+        unreadable.update(lost)
+    elif lost:
+        such = shown(Path(next(iter(lost))).name) + ", …" * (len(lost) > 1)
+        tell_once(f"{len(lost):,} of {len(files):,} images looked at cannot be read, and do not count: {such}")
+    good = [n for n, path in enumerate(files.paths) if path not in lost]
     labels = torch.full((len(files),), -1) if files.labels is None else files.labels
     return Images(torch.cat(parts), labels, files.classes)[torch.tensor(good)]
 
 
-def middles(
-    files: Listing, side: int, workers: int, unreadable: dict[Path | str, str] | None = None
-) -> Iterator[Tensor]:
+def middles(files: Listing, side: int, workers: int, unreadable: Unreadable | None = None) -> Iterator[Tensor]:
     """The middle of every image, batch by batch in their order, B × 3 × side × side bytes; in place of one that cannot
     be read, which `unreadable` is told, a neighbour's."""
     stream = Stream(files.paths, partial(middle_of, side=side), side=side, workers=workers, white=files.white)
@@ -119,18 +123,22 @@ def images_of(
     progress: bool = False,
     run: Path | None = None,
     files: tuple[Listing, Listing] | None = None,
+    unreadable: Unreadable | None = None,
 ) -> tuple[Images, Images]:
     """In memory: a data set whole; from files (those of the config) at most so many, at the size that evaluation crops
-    from."""
+    from. `unreadable` is told what cannot be read of the latter: of the former, whoever learns from them."""
     if not in_files(config):
         found = load_data(config.data, holdout, config.root)
         if run is not None and is_arrays(config.data) and holdout == config.holdout:
             check_same(config, run, found)
         return found
     side, workers = stored_side(config), workers_of(config)
-    sets = zip(files or files_of(config, holdout, run), most, strict=True)
-    learnt, held_out = (decoded(files, side, workers, n, progress) for files, n in sets)
-    return learnt, held_out
+    learnt, held_out = files or files_of(config, holdout, run)
+    elsewhere: Unreadable | None = None if unreadable is None else {}
+    return (
+        decoded(learnt, side, workers, most[0], progress, elsewhere),
+        decoded(held_out, side, workers, most[1], progress, unreadable),
+    )
 
 
 def workers_of(config: Config) -> int:

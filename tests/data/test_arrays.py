@@ -192,6 +192,7 @@ def module(tmp_path, monkeypatch):
     lines += ["def alone(): return images", "def pair(): return images.numpy(), [0, 1] * 20", "def nothing(): return 3"]
     lines += ["def parts(): return {'train_images': images, 'test_images': images[:9], 'test_labels': None}"]
     lines += ["def gone(): return np.load('gone.npy')", "def wrong(): raise RuntimeError('one\\ntwo')"]
+    lines.append("def column(): return alone(), np.array(['dog', 'cat'] * 20, dtype=object)")  # as of pandas
     (tmp_path / "own_images.py").write_text("\n".join(lines))
     yield "own_images"
     sys.modules.pop("own_images", None)
@@ -202,6 +203,7 @@ def test_functions_that_make_them(module, tmp_path):
     for name in ("alone", "pair", "parts"):
         assert torch.equal(read_arrays(f"{module}:{name}")["train"].pixels, wanted)
     assert read_arrays(f"{module}:pair")["train"].classes == ("0", "1")
+    assert read_arrays(f"{module}:column")["train"].classes == ("cat", "dog")
     assert len(load_data(f"{module}:parts", "test")[1]) == 9
     import own_images
 

@@ -78,3 +78,11 @@ def test_names_and_reasons_of_several_lines_are_listed_in_one(tmp_path, capsys):
     assert listed.read_bytes() == rb"a\nb\tc.jpg" + b"\t" + rb"cut\toff\r\nat 3" + b"\nback\\\\new.jpg\tno image\n"
     assert read_unreadable(listed) == odd
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_images_of_other_kinds_are_counted(tmp_path, capsys):
+    for name in ("a.png", "b.AVIF", "c.heic", "d.HEIC", "e.svg", ".f.svg", "notes.txt", "labels.csv"):
+        (tmp_path / name).write_bytes(b"x")
+    assert [path.name for path in find_images(tmp_path).paths] == ["a.png", "b.AVIF"]
+    told = capsys.readouterr().err
+    assert told == f"hypersphere: {tmp_path}: images of kinds that are not read: 2 .heic, 1 .svg\n"

@@ -1,6 +1,8 @@
 """Image files below a folder: which there are, and what their folders say about them."""
 
+import mimetypes
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,10 +11,11 @@ import torch
 from torch import Tensor
 
 from hypersphere.errors import UserError
+from hypersphere.progress import tell_once
 
-SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
-)
+_PORTABLE = {".ppm", ".pgm", ".pbm"}
+SUFFIXES = _PORTABLE | {".jpg", ".jpeg", ".jfif", ".jpe", ".jp2", ".j2k", ".png", ".webp", ".avif", ".gif", ".tif"}
+SUFFIXES |= {".tiff", ".bmp", ".tga"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,12 @@ def find_images(folder: Path) -> Listing:
         is_file = folder.is_file()
         raise UserError(f"{folder} is {'a file: give the folder that holds the images' if is_file else 'no folder'}")
     closed: dict[Path | str, str] = {}
-    return Listing(tuple(sorted(_walk(folder, closed), key=os.fsencode)), closed=closed)
+    others: Counter[str] = Counter()
+    found = Listing(tuple(sorted(_walk(folder, closed, others), key=os.fsencode)), closed=closed)
+    if others:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(3))
+        tell_once(f"{shown(folder)}: images of kinds that are not read: {kinds}")
+    return found
 
 
 def some_images(folder: Path) -> Listing:
@@ -56,8 +64,9 @@ def some_images(folder: Path) -> Listing:
     return files
 
 
-def _walk(folder: Path, closed: dict[Path | str, str]) -> Iterator[Path]:
-    """Folders that cannot be read are noted in `closed`, by names that end in a slash."""
+def _walk(folder: Path, closed: dict[Path | str, str], others: Counter[str]) -> Iterator[Path]:
+    """Folders that cannot be read are noted in `closed`, by names that end in a slash; images of other kinds are
+    counted."""
 
     def note(error: OSError) -> None:
         closed[os.path.join(os.fsdecode(error.filename), "")] = error.strerror or type(error).__name__
@@ -70,11 +79,25 @@ def _walk(folder: Path, closed: dict[Path | str, str]) -> Iterator[Path]:
             continue
         seen.add((about.st_dev, about.st_ino))
         below[:] = sorted(name for name in below if not name.startswith("."))
-        yield from (Path(here, name) for name in files if is_image(name))
+        for name in files:
+            if is_image(name):
+                yield Path(here, name)
+            elif _is_other_image(name):
+                others[_suffix(name)] += 1
 
 
 def is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+    return _suffix(name) in SUFFIXES and not name.startswith(".")
+
+
+def _is_other_image(name: str) -> bool:
+    """Of a kind like .heic."""
+    kind = mimetypes.guess_type(name)[0] or ""
+    return kind.startswith("image/") and not name.startswith(".")
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
 
 
 def list_folder(folder: Path) -> Listing:

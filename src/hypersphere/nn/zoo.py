@@ -56,7 +56,8 @@ def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
     from torchvision import models
 
     if channels != 3:
-        raise UserError(f"torchvision/{name} takes images of three channels, not {channels}")
+        others = "torchvision/resnet18 and resnet50, hypersphere/… and most of timm take any number"
+        raise UserError(f"torchvision/{name} takes images of three channels, not {channels}: {others}")
     options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else OPTIONS.get(name, {})
     model = _made(f"torchvision/{name}", partial(models.get_model, name, **options), pretrained)
     linear = [(where, layer) for where, layer in model.named_modules() if isinstance(layer, nn.Linear)]
