@@ -247,11 +247,16 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
     for side in sorted({views.size, *sides}, reverse=True):
         try:
             with frozen(method.encoder):
-                found = tuple(encode(method.encoder, whole[:, :, :side, :side]).shape)
+                seen = whole[:, :, :side, :side].clone()
+                found = tuple(encode(method.encoder, seen).shape)
         except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
             shape = " × ".join(map(str, (whole.shape[1], side, side)))
             told = f"the {shape} images that {config.method} shows it of {config.data}"
             raise UserError(f"`encoder` {config.encoder} does not take {told} ({first_line(error)})") from None
+        if not seen.equal(whole[:, :, :side, :side]):
+            raise UserError(
+                f"`encoder` {config.encoder} changes its input in place: copy it first (x = 2 * x, not x *= 2)"
+            )
         if found != promised:
             raise UserError(
                 f"`encoder` {config.encoder} made {found} of {len(whole)} images, not {promised} as num_features says"
