@@ -92,7 +92,7 @@ def test_what_lies_beside_a_split(tmp_path, capsys):
     assert learnt.labels.tolist() == [0] * 3 + [1] * 3 + [-1] * 5
     assert (learnt.classes, len(held_out)) == (("a", "b"), 4)
     told = capsys.readouterr().err
-    assert f"{tmp_path}: 4 images in docs, beside the split, are left out" in told
+    assert f"{tmp_path}: left out, as no part of the split: 4 images in docs\n" in told
     assert "cache" not in told
 
 

@@ -45,16 +45,17 @@ def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
     names = {part: classes_below(folders[part], files) for part, files in found.items()}
     listed = {part: labelled_below(folders[part], files, set().union(*names.values())) for part, files in found.items()}
     for part, files in listed.items():
-        told = f"{folders['train'].name} and {folders[part].name}"
-        closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
-        unlike = (files.labels is None) != (listed["train"].labels is None) or not names["train"] & names[part]
-        if names[part] != names["train"] and (unlike or closed):
-            why = f"; {closed[0]} could not be read" if closed else ""
-            raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
-        for one, other in ((part, "train"), ("train", part)):
-            if lacks := names[other] - names[one]:
-                such = ", ".join(sorted(map(shown, lacks))[:3]) + ", …" * (len(lacks) > 3)
-                tell_once(f"{where}: {folders[one].name} has no image of {such}, which {folders[other].name} has")
+        if names[part] != names["train"]:
+            closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
+            unlike = (files.labels is None) != (listed["train"].labels is None) or not names["train"] & names[part]
+            if unlike or closed:
+                why = f"; {closed[0]} could not be read" if closed else ""
+                told = f"{folders['train'].name} and {folders[part].name}"
+                raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
+            for one, other in ((part, "train"), ("train", part)):
+                if lacks := sorted(map(shown, names[other] - names[one])):
+                    such = ", ".join(lacks[:3]) + ", …" * (len(lacks) > 3)
+                    tell_once(f"{where}: {folders[one].name} has no image of {such}, which {folders[other].name} has")
     return listed
 
 
@@ -67,7 +68,7 @@ def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listi
             closed = {**train.closed, **files.closed}
             train = replace(train, paths=train.paths + files.paths, labels=labels, closed=closed)
         elif files.paths:
-            tell_once(f"{where}: {counted(len(files), 'image')} in {shown(name)}, beside the split, are left out")
+            tell_once(f"{where}: left out, as no part of the split: {counted(len(files), 'image')} in {shown(name)}")
     return train
 
 

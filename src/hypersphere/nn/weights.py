@@ -34,7 +34,7 @@ def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> li
     found = _fitting(found, encoder)
     plain = {name: place for name, place in _parametrized(encoder).items() if name in found}
     made = tuple(f"{name[: -len(of)]}parametrizations.{of}." for name, (_, of) in plain.items())
-    ours = {name: tensor for name, tensor in encoder.state_dict().items() if not name.startswith(made or "\0")}
+    ours = {name: tensor for name, tensor in encoder.state_dict().items() if not name.startswith(made)}
     needed = [name for name in ours if not name.endswith("num_batches_tracked")]
     missing = [name for name in needed if name not in found]
     if missing:
