@@ -62,7 +62,8 @@ def test_names_that_are_no_split_or_more_than_one(tmp_path):
     with pytest.raises(UserError, match="train and training could each be the train images: rename all but one"):
         recipes.recipe_for("byol", tmp_path)
     shutil.rmtree(tmp_path / "training")
-    draw(tmp_path / "test/b/1.png", 1, (99, 9, 9))
+    for name in "bc":
+        draw(tmp_path / f"test/{name}/1.png", 1, (99, 9, 9))
     shutil.rmtree(tmp_path / "test/a")
     with pytest.raises(UserError, match="the folders of classes below train and test must be the same"):
         recipes.recipe_for("byol", tmp_path)
@@ -81,6 +82,32 @@ def test_a_part_may_lack_a_class(tmp_path, capsys):
     draw(tmp_path / "val/1.png", 1, (99, 9, 9))  # in no class
     with pytest.raises(UserError, match="the folders of classes below train and val must be the same"):
         lists.parts_of(str(tmp_path), None)
+
+
+@pytest.mark.parametrize("loose", ["train", "val"])
+def test_a_loose_image_beside_classes_is_refused(tmp_path, loose):
+    """The labels of its part would be lost."""
+    for place in ("train/a", "train/b", "val/a", "val/b", loose):
+        draw(tmp_path / place / "1.png", 1, (99, 9, 9))
+    with pytest.raises(UserError, match="the folders of classes below train and val must be the same"):
+        lists.parts_of(str(tmp_path), None)
+
+
+@pytest.mark.parametrize(("learnt", "held_out"), [("images", "pics"), ("images", ""), ("", "")])
+def test_a_split_without_labels(tmp_path, learnt, held_out):
+    for n in range(3):
+        draw(tmp_path / "train" / learnt / f"{n}.png", n, (99, 9, 9))
+        draw(tmp_path / "val" / held_out / f"{n}.png", n, (99, 9, 9))
+    assert [(len(files), files.labels) for files in lists.parts_of(str(tmp_path), None).values()] == [(3, None)] * 2
+
+
+def test_unlabelled_images_beside_those_to_learn_from_alone(tmp_path):
+    for place, count in {"train/a": 5, "train/b": 5, "Unlabelled": 4}.items():
+        for n in range(count):
+            draw(tmp_path / place / f"{n}.png", n, (99, 9, 9))
+    learnt, held_out = lists.files_of(recipes.recipe_for("byol", tmp_path), "validation")
+    assert sorted(learnt.labels.tolist()) == [-1] * 4 + [0] * 4 + [1] * 4
+    assert (held_out.labels.tolist(), held_out.classes) == ([0, 1], ("a", "b"))
 
 
 def test_what_lies_beside_a_split(tmp_path, capsys):

@@ -117,7 +117,7 @@ def test_weights_of_a_library(monkeypatch, capsys, name):
         ({"stem": "cifar"}, r"conv1.weight is \(64, 3, 7, 7\) there, \(64, 3, 3, 3\) here: say `stem` imagenet$"),
         ({"data": "digits"}, r"conv1.weight is .*; it takes images of 3 channels, and these have 1$"),
         ({"norm": "none"}, r"has BatchNorm, which `norm` none leaves out: say `norm` batch$"),
-        ({"norm": "group"}, r"has plain weights, which Standardize cannot give$"),
+        ({"norm": "group"}, r"has BatchNorm, which `norm` group leaves out: say `norm` batch$"),
         ({"encoder": "torchvision/resnet50"}, r"tensors are not there, such as layer1.0.conv3.weight$"),
     ],
 )
@@ -156,6 +156,16 @@ def test_parametrizations_of_torch_are_given_plain_weights():
         put_weights(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 7)}, "odd")
     with pytest.raises(UserError, match=r"^odd has plain weights, which Orthogonal cannot "):
         put_weights(new, {**plain(old).state_dict(), "2.weight": torch.ones(4, 4)}, "odd")
+    with pytest.raises(UserError, match=r"^odd has plain weights, which WeightNorm cannot give"):  # but NaN
+        put_weights(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 6)}, "odd")
+
+
+def test_a_parametrized_layer_may_be_there_twice_and_behind_a_prefix():
+    layer = parametrizations.weight_norm(nn.Linear(4, 4, bias=False))
+    model = nn.Sequential(layer, nn.ReLU(), layer)
+    weight = torch.randn(4, 4)
+    assert put_weights(model, {"encoder.0.weight": weight, "encoder.2.weight": weight}, "file") == []
+    torch.testing.assert_close(model[2].weight, weight)
 
 
 def test_weights_for_small_images_are_told(tmp_path):

@@ -12,7 +12,7 @@ from hypersphere.build import build_method, view_recipe
 from hypersphere.config import recipe
 from hypersphere.data import Images, load_data
 from hypersphere.machine import execution_of
-from hypersphere.monitors import monitors_of
+from hypersphere.monitors import _watched, monitors_of
 from hypersphere.recipes import recipe_for
 from hypersphere.sphere import alignment, effective_rank, uniformity
 from hypersphere.views import Views, evaluation_view
@@ -67,3 +67,11 @@ def test_one_image_is_too_few_to_watch():
         found = monitors_of(config, method, learnt, few, execution_of(config))
         assert len(found) == monitors
         assert all(math.isfinite(value) for monitor in found for value in monitor(method.encoder).values())
+
+
+@pytest.mark.parametrize(("counts", "watched"), [((4, 4, 4, 5), 3), ((50, 50, 5), 21), ((3, 1, 1, 1), 1)])
+def test_however_few_images_a_class_has_a_fifth_is_watched(counts, watched):
+    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    images = Images(torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels, tuple(map(str, range(len(counts)))))
+    rest, some = _watched(recipe("byol", "own.npz"), images, images)
+    assert (len(some), len(rest)) == (watched, len(labels) - watched)

@@ -1,5 +1,6 @@
 """What an encoder starts from: the weights of a file, of a run or an exported folder, or those of its library."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -19,14 +20,24 @@ def start_from(encoder: nn.Module, config: Config, channels: int) -> None:
     """Put the weights that `init` names into the encoder, and tell it."""
     if config.init is None:
         return
+    weights = _weights(config, channels)
+    has_batchnorm = UserError(
+        f"`init` {config.init} has BatchNorm, which `norm` {config.norm} leaves out: say `norm` batch"
+    )
     try:
-        left_out = put_weights(encoder, _weights(config, channels), f"`init` {config.init}")
+        left_out = put_weights(encoder, weights, f"`init` {config.init}")
     except OtherShape as wrong:
         raise UserError(f"{wrong}{_advice(wrong, channels)}") from None
-    if config.norm != "batch" and any(name.endswith("running_mean") for name in left_out):
-        raise UserError(f"`init` {config.init} has BatchNorm, which `norm` {config.norm} leaves out: say `norm` batch")
+    except UserError as wrong:
+        raise (has_batchnorm if config.norm != "batch" and _are_normalized(weights) else wrong) from None
+    if config.norm != "batch" and _are_normalized(left_out):
+        raise has_batchnorm
     others = f"; left out, having no such layer: {_listed(left_out)}" if left_out else ""
     tell(f"{config.encoder} starts from {config.init}{others}")
+
+
+def _are_normalized(names: Iterable[str]) -> bool:
+    return any(name.endswith("running_mean") for name in names)
 
 
 def check_init(init: str | None) -> None:

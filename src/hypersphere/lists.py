@@ -40,22 +40,23 @@ def parts_of(where: str, labels: str | None) -> dict[str, Listing]:
 
 
 def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
-    """The images of each part, labelled by the classes of all of them."""
+    """The images of each part, labelled by the classes of all of them, where any has labels."""
     found = {part: some_images(folder) for part, folder in folders.items()}
     names = {part: classes_below(folders[part], files) for part, files in found.items()}
+    if all(labelled_below(folders[part], files).labels is None for part, files in found.items()):
+        return found
     listed = {part: labelled_below(folders[part], files, set().union(*names.values())) for part, files in found.items()}
     for part, files in listed.items():
-        if names[part] != names["train"]:
-            closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
-            unlike = (files.labels is None) != (listed["train"].labels is None) or not names["train"] & names[part]
-            if unlike or closed:
-                why = f"; {closed[0]} could not be read" if closed else ""
-                told = f"{folders['train'].name} and {folders[part].name}"
-                raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
-            for one, other in ((part, "train"), ("train", part)):
-                if lacks := sorted(map(shown, names[other] - names[one])):
-                    such = ", ".join(lacks[:3]) + ", …" * (len(lacks) > 3)
-                    tell_once(f"{where}: {folders[one].name} has no image of {such}, which {folders[other].name} has")
+        closed = [shown(folder) for folder in (*found["train"].closed, *files.closed)]
+        unlike = names[part] != names["train"] and (closed or not names["train"] & names[part])
+        if unlike or (files.labels is None) != (listed["train"].labels is None):
+            why = f"; {closed[0]} could not be read" if closed else ""
+            told = f"{folders['train'].name} and {folders[part].name}"
+            raise UserError(f"{where}: the folders of classes below {told} must be the same{why}")
+        for one, other in ((part, "train"), ("train", part)):
+            if lacks := sorted(map(shown, names[other] - names[one])):
+                such = ", ".join(lacks[:3]) + ", …" * (len(lacks) > 3)
+                tell_once(f"{where}: {folders[one].name} has no image of {such}, which {folders[other].name} has")
     return listed
 
 
@@ -63,7 +64,7 @@ def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listi
     """What lies beside the parts of a split is learnt from where its folder says that it has no labels, and told."""
     for name in others:
         files = find_images(Path(where, name))
-        if files.paths and name.lower() in UNLABELLED:
+        if name.lower() in UNLABELLED:
             labels = None if train.labels is None else torch.cat([train.labels, torch.full((len(files),), -1)])
             closed = {**train.closed, **files.closed}
             train = replace(train, paths=train.paths + files.paths, labels=labels, closed=closed)
@@ -74,13 +75,14 @@ def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listi
 
 def _split_folders(where: str) -> tuple[dict[str, Path], list[str]]:
     """By part, the folders that are a split, whatever the case of their names, and the names of other folders: none,
-    unless one is to be learnt from and another held out."""
+    unless one is to be learnt from and another held out, or without labels."""
     _, below, _ = next(os.walk(where), ("", [], []))
     named: dict[str, list[str]] = {}
     for name in sorted(below):
         named.setdefault(PARTS.get(name.lower(), ""), []).append(name)
     others = [name for name in named.pop("", []) if not name.startswith(".")]
-    if "train" not in named or len(named) < 2:
+    beside = any(name.lower() in UNLABELLED for name in others)
+    if "train" not in named or (len(named) < 2 and not beside):
         return {}, []
     for part, names in named.items():
         if len(names) > 1:

@@ -65,10 +65,12 @@ def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Ima
     if not len(labels):
         _, some = drawn(len(learnt), max(1, len(learnt) // 5))
         return known, learnt[some.to(learnt.labels.device)]
-    shares = labels.bincount() // 5
+    counts = labels.bincount()
     if config.data in SOURCES:
         split = balanced(labels, SOURCES[config.data].validation_per_class)
+    elif (counts[counts > 0] >= 5).all():
+        split = of_each_class(labels, counts // 5)
     else:
-        split = of_each_class(labels, shares) if shares.any() else drawn(len(labels), max(1, len(labels) // 5))
+        split = drawn(len(labels), max(1, len(labels) // 5))
     rest, some = (part.to(known.labels.device) for part in split)
     return known[rest], known[some]

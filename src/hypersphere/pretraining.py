@@ -191,7 +191,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files, lost))
     learnt, held_out = (some.to(how.device) for some in images)
     if path is None:
-        _tell_intention(config, *(files or images))
+        _tell_intention(config, files or images, len(held_out))
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
         begin = from_first(lambda: path is None or not (path / "checkpoint.pt").exists())
@@ -214,10 +214,12 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     return run
 
 
-def _tell_intention(config: Config, learnt: Listing | Images, shown: Listing | Images) -> None:
+def _tell_intention(config: Config, sets: tuple[Listing, Listing] | tuple[Images, Images], readable: int) -> None:
     """What a run with a user's images, or network, is about to do."""
-    if len(shown) < 2:
-        raise UserError(f"{config.data}: two images or more must be held out, not {len(shown)}")
+    learnt, shown = sets
+    if readable < 2:
+        such = " that can be read" if readable < len(shown) else ""
+        raise UserError(f"{config.data}: two images or more{such} must be held out, not {readable}")
     for name in (config.method, config.encoder, config.data):
         if name.startswith("__main__:"):
             tell(f"{name} is the script's: only that script can load the run; in a module of its own anything can")

@@ -113,7 +113,7 @@ def check_same(config: Config, run: Path, images: Iterable[Images]) -> None:
     """Arrays, unlike files, are not listed with the run: are they those that it began with?"""
     began = json.loads((run / "run.json").read_text()).get("images")
     if began is not None and fingerprint(images) != began:
-        raise UserError(f"{config.data} has other images, or labels, than when {run} began")
+        raise UserError(f"{config.data} has other images or labels than when {run} began, or others are held out now")
 
 
 def images_of(

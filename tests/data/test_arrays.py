@@ -118,7 +118,7 @@ def test_a_run_notices_that_its_arrays_have_changed(tmp_path):
     run.evaluate("knn")
     saved(tmp_path / "own.npz", images=GREY, labels=LABELS[::-1])
     for use in (lambda: run.evaluate("knn"), lambda: hs.pretrain(resume=run.path), lambda: hs.diagnose(run)):
-        with pytest.raises(UserError, match=r"has other images, or labels, than when .* began"):
+        with pytest.raises(UserError, match=r"has other images or labels than when .* began"):
             use()
 
 
@@ -192,6 +192,7 @@ def module(tmp_path, monkeypatch):
     lines += ["def alone(): return images", "def pair(): return images.numpy(), [0, 1] * 20", "def nothing(): return 3"]
     lines += ["def parts(): return {'train_images': images, 'test_images': images[:9], 'test_labels': None}"]
     lines += ["def gone(): return np.load('gone.npy')", "def wrong(): raise RuntimeError('one\\ntwo')"]
+    lines.append("def ragged(): return alone(), np.array([[0], [1, 2]] * 20, dtype=object)")
     lines.append("def column(): return alone(), np.array(['dog', 'cat'] * 20, dtype=object)")  # as of pandas
     (tmp_path / "own_images.py").write_text("\n".join(lines))
     yield "own_images"
@@ -204,6 +205,8 @@ def test_functions_that_make_them(module, tmp_path):
         assert torch.equal(read_arrays(f"{module}:{name}")["train"].pixels, wanted)
     assert read_arrays(f"{module}:pair")["train"].classes == ("0", "1")
     assert read_arrays(f"{module}:column")["train"].classes == ("cat", "dog")
+    with pytest.raises(UserError, match=r"labels must be whole numbers, or words, .* not object of shape"):
+        read_arrays(f"{module}:ragged")
     assert len(load_data(f"{module}:parts", "test")[1]) == 9
     import own_images
 

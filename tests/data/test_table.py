@@ -162,6 +162,14 @@ def test_of_each_class_a_share_by_its_size(counts, held_out, capsys):
     assert (told in capsys.readouterr().err) == (1 in counts)
 
 
+def test_of_few_with_one_class_of_several_two_are_held_out_of_it(capsys):
+    tell_once.cache_clear()
+    labels = torch.tensor([0] * 5 + [1])
+    _, some = held_out_of(labels, 6)
+    assert labels[some].tolist() == [0, 0]
+    assert "of 2 classes 1 have one image alone, which is learnt from" in capsys.readouterr().err
+
+
 def test_labels_that_are_all_different_are_told(capsys):
     tell_once.cache_clear()
     rest, some = held_out_of(torch.arange(240), 240)

@@ -82,6 +82,8 @@ def test_a_pair_of_copies_is_told_and_leaves_the_energy_as_it_is():
     energy = beside["energy (a2)"]
     assert energy.measured.value == pytest.approx(alone["energy (a2)"].measured.value, rel=1e-5)
     assert (energy.health, beside["copies"].health) == ("good", "weak")
+    many = found(np.concatenate([x[:5]] * 80))
+    assert (many["energy (a2)"].health, many["copies"].health) == ("bad", "bad")
 
 
 def test_copies_and_rows_of_zeros_are_told():

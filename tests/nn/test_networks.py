@@ -8,7 +8,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods import BYOL
 from hypersphere.nn import build_encoder, each_view, features_of, follow, keep_views_apart, mlp, target_of
 from hypersphere.nn.blocks import places_of
-from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, together
+from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, standardize_weights, together
 from hypersphere.nn.zoo import build_model
 from hypersphere.optim import rising
 
@@ -61,6 +61,17 @@ def test_outputs_on_the_circle():
     encoder = build_encoder("hypersphere/alexnet", dimensions=2)
     assert encoder(torch.randn(2, 3, 32, 32)).shape == (2, 2)
     assert features_of(encoder) == 2
+
+
+def test_standardizing_leaves_the_raw_filters_as_they_were():
+    """What is learnt begins where it would without: neither too small nor too large for the learning rate."""
+    layer = torch.nn.Conv2d(3, 8, 3)
+    raw = layer.weight.detach().clone()
+    standardize_weights(layer)
+    assert torch.equal(layer.parametrizations.weight.original, raw)
+    standardized = layer.weight.detach().clone()
+    layer.weight = standardized  # by right_inverse
+    torch.testing.assert_close(layer.weight, standardized)
 
 
 def test_standardized_filters_have_mean_zero_and_norm_one():

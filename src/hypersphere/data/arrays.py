@@ -113,7 +113,7 @@ def _array(given: Any) -> np.ndarray:
 def _checked(name: str, labels: np.ndarray, images: int) -> np.ndarray:
     """One for each image: whole numbers, or words."""
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if labels.dtype.kind == "O" and len({type(label) for label in labels.flat}) == 1:  # a column of pandas, say
+    if labels.dtype.kind == "O" and {type(label) for label in labels.flat} in ({str}, {int}):  # a column of pandas, say
         labels = np.array(labels.tolist())
     if labels.shape != (images,) or labels.dtype.kind not in "biuU":
         wanted = f"must be whole numbers, or words, one for each of the {images} images"

@@ -92,8 +92,8 @@ def is_image(name: str) -> bool:
 
 def _is_other_image(name: str) -> bool:
     """Of a kind like .heic."""
-    kind = mimetypes.guess_type(name)[0] or ""
-    return kind.startswith("image/") and not name.startswith(".")
+    kind, packed = mimetypes.guess_type(name)
+    return bool(kind and kind.startswith("image/")) and packed is None and not name.startswith(".")
 
 
 def _suffix(name: str) -> str:

@@ -71,13 +71,16 @@ def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> 
     counts, known = _counts(labels), (labels >= 0).nonzero().squeeze(1)
     enough = ENOUGH_HELD_OUT // 10 if (counts > 0).sum() > 1 else ENOUGH_HELD_OUT
     shares = torch.tensor([share_held_out(count, enough) if count > 1 else 0 for count in counts.tolist()])
-    if alone := int((counts == 1).sum()):
-        told = f"of {len(counts):,} classes {alone:,} have one image alone, which is learnt from"
-        tell_once("no class has two images: by such labels nothing can be measured" if (counts < 2).all() else told)
+    if shares.sum() == 1 and counts.max() >= 4:
+        shares[counts.argmax()] = 2
     if shares.sum() < 2:
+        if (counts < 2).all():
+            tell_once("no class has two images: by such labels nothing can be measured")
         _, places = drawn(len(known), max(2, share_held_out(len(known), ENOUGH_HELD_OUT)))
         rest, some = _without(known[places], n)
     else:
+        if alone := int((counts == 1).sum()):
+            tell_once(f"of {int((counts > 0).sum()):,} classes {alone:,} have one image alone, which is learnt from")
         rest, some = of_each_class(labels, shares)
     if len(known) - len(some) < 2:
         raise UserError(f"{len(known)} images have labels: it takes four or more, to hold two out, or none")

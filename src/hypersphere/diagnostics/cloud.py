@@ -58,9 +58,10 @@ class Cloud:
 
 
 def distinct(x: Tensor) -> Tensor:
-    """Without copies of a row, of which one pair outweighs the energy of a thousand points; of copies alone, all."""
-    different = torch.unique(x, dim=0)
-    return different if len(different) > 1 else x
+    """Directions without copies, of which one pair outweighs the energy of a thousand points; with them, where they are
+    many."""
+    different = torch.unique(unit(x), dim=0)
+    return different if len(different) >= 0.9 * len(x) else x
 
 
 def gather(points: Embeddings, seed: int = 0) -> Cloud:

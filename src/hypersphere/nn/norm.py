@@ -267,5 +267,8 @@ def standardize_weights(model: nn.Module) -> nn.Module:
     """Standardize every convolution, in place."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
+            raw = module.weight.detach().clone()
             register_parametrization(module, "weight", Standardize())
+            with torch.no_grad():  # not what right_inverse makes of it: no filter is standardized yet
+                dict(module.named_parameters())["parametrizations.weight.original"].copy_(raw)
     return model

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 
 CARD, WEIGHTS = "card.json", "encoder.safetensors"  # in a folder that `export` wrote
 
@@ -54,7 +54,7 @@ def _parametrized(encoder: nn.Module) -> dict[str, tuple[nn.Module, str]]:
     """By the name that it would have as a plain tensor, as in an export."""
     return {
         f"{name}.{of}" if name else of: (module, of)
-        for name, module in encoder.named_modules()
+        for name, module in encoder.named_modules(remove_duplicate=False)
         if is_parametrized(module)
         for of in module.parametrizations
     }
@@ -69,11 +69,11 @@ def _put_plain(module: nn.Module, name: str, tensor: Tensor, source: str) -> Non
             setattr(module, name, tensor.to(getattr(module, name)))
             module.train()
             made = [getattr(module, name) for _ in range(30)][-1]
-    except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise UserError(f"{source} has plain weights, which {kinds} cannot be set to ({error})") from None
+    except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
+        raise UserError(f"{source} has plain weights, which {kinds} cannot be set to ({first_line(error)})") from None
     finally:
         module.train(learning)
-    if (made - tensor.to(made)).norm() > 0.1 * made.norm():
+    if not (made - tensor.to(made)).norm() <= 0.1 * made.norm():  # nor where it is no number
         raise UserError(f"{source} has plain weights, which {kinds} cannot give")
 
 
@@ -110,7 +110,7 @@ def _tensors(saved: Any, path: Path) -> dict[str, Tensor]:
 
 def _fitting(found: dict[str, Tensor], encoder: nn.Module) -> dict[str, Tensor]:
     """With the prefix taken off that makes most names those of the encoder."""
-    ours = encoder.state_dict().keys()
+    ours = encoder.state_dict().keys() | _parametrized(encoder).keys()
     prefixes = {""}
     for name in found:
         for one in _PREFIXES:

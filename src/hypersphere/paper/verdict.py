@@ -55,7 +55,7 @@ def judge(claim: Claim, evidence: Evidence, protocol: Protocol = AS_WRITTEN) -> 
     runs = [[of_cell[seed] for of_cell in by_cell] for seed in seeds]
     effect = estimate([value for of_seed in runs if (value := _effect(claim.metric, of_seed)) is not None])
     lost = sum(any(run.diverged is not None for run in of_seed) for of_seed in runs)
-    return Verdict(_word(claim, effect, lost), effect, lost)
+    return Verdict(_word(claim, effect, 0 < lost == len(runs)), effect, lost)
 
 
 def _effect(metric: str, runs: Sequence[Result]) -> float | None:
@@ -68,7 +68,7 @@ def _effect(metric: str, runs: Sequence[Result]) -> float | None:
     return sum(sign * value for sign, value in zip((1, -1, -1, 1), values, strict=False) if value is not None)
 
 
-def _word(claim: Claim, effect: Estimate | None, diverged: int) -> str:
+def _word(claim: Claim, effect: Estimate | None, diverged: bool) -> str:
     if effect is None:
         return "diverged" if diverged else "not tested"
     if effect.half_width is None:

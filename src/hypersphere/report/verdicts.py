@@ -15,16 +15,18 @@ RULE = """## Claims
 
 Differences of runs with the same seed, the 95 % t-interval of their mean. *Reproduced* if it excludes 0 in the claimed
 direction; else *not reproduced* if it excludes the published effect (or, where the paper has no number, if it lies on
-the other side); *undecided* otherwise, as of one seed always. So a smaller effect than the published one is reproduced.
-Where something is said to matter little, the bound is half a point, or 5 % of the time, and what lies beyond it is not
-reproduced. Times are of runs with the same version, which had the same device to themselves. Each interval stands for
-itself: of forty claims without any effect, one would be expected to be reproduced by chance.
+the other side); *undecided* otherwise, as of one seed always; *diverged* where no seed has an end. So a smaller effect
+than the published one is reproduced. Where something is said to matter little, the bound is half a point, or 5 % of the
+time, and what lies beyond it is not reproduced. Times are of runs with the same version, which had the same device to
+themselves. Each interval stands for itself: of forty claims without any effect, one would be expected to be reproduced
+by chance.
 
 The rule was fixed before the runs that it judges, but for two cases: that without a published number came when one seed
-of the circle and of tuned BYOL had run; that of what matters little was mended before any such claim had two seeds.
-Some claims were written down after runs of theirs: those of the circle and of G2 over training after the first seed,
-that without BatchNorm features are less uniform and that powers hardly matter after all that is here. One was taken
-away: that uniformity loss improves k-NN accuracy, of which the paper says nothing (see Neighbours and uniformity).
+of the circle and of tuned BYOL had run; that of what matters little was mended where the paper has a number, before any
+such claim had two seeds. Some claims were written down after runs of theirs: those of the circle and of G2 over
+training after the first seed, that without BatchNorm features are less uniform and that powers hardly matter after all
+that is here. One was taken away: that uniformity loss improves k-NN accuracy, of which the paper says nothing (see
+Neighbours and uniformity).
 """
 OF_BATCH = """*{protocol}* sees {seen} images at once where the paper has {published}, and uniformity loss depends on
 it. The paper's own tab:batch has BYOL + Uni {there:+.2f} from BYOL at {published} and {here:+.2f} at {seen}, where it
