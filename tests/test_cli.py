@@ -350,3 +350,17 @@ def test_a_mistake_of_one_process_alone_is_told(monkeypatch, capsys):
         assert main(["pretrain", "byol", "--data", "nothere"]) == 2
         assert capsys.readouterr().err.startswith(told)
     assert waited == [cli.HEARD]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sweep", "byol", "--over", "lr=1,2", "--over", "seed=0,1"],
+        ["evaluate", "run", "--probes", "knn", "--probes=few-shot"],
+        ["pretrain", "byol", "--energy-layers", "projector", "--energy_layers", "predictor"],
+    ],
+)
+def test_a_list_that_is_said_twice_is_refused(words, capsys):
+    """It would be the last one alone."""
+    assert main(words) == 2
+    assert re.search(r"--[a-z-]+ is said twice: give all of its values at once", capsys.readouterr().err)

@@ -288,6 +288,10 @@ def test_options_that_only_ones_own_method_has(own_folder, capsys):
         assert main([*words, word]) == 2
         told = f"--extra {word} must be name=value of an option that Mine alone has (there are share, kind, deep)"
         assert told in capsys.readouterr().err
+    assert main([*words, "kind=a", "kind=b"]) == 2
+    assert "--extra says kind twice" in capsys.readouterr().err
+    method = build_method(run.config.replace(extra=("share=false", "kind=True", "deep=none")), 1)
+    assert method.told == (False, True, "none")
     assert main(["pretrain", "byol", "--data", "digits", "--extra", "a=1"]) == 2
     assert "that byol alone has (it has none)" in capsys.readouterr().err
 

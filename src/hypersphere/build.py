@@ -83,10 +83,12 @@ def extra_options(config: Config, kind: type[Method]) -> dict[str, Any]:
         if not given or name not in own:
             there = f"there are {', '.join(own)}" if own else "it has none"
             raise UserError(f"`extra` {word} must be name=value of an option that {config.title} alone has ({there})")
+        if name in found:
+            raise UserError(f"`extra` says {name} twice")
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            found[name] = value
+            found[name] = {"true": True, "false": False}.get(value.lower(), value)
     return found
 
 

@@ -93,7 +93,12 @@ def value_optional(words: list[str], option: str) -> list[str]:
 
 
 def parse(kind: Any, words: list[str], prog: str, about: str, default: Any) -> Any:
-    """Options by tyro; its boxed message of a mistake becomes one line."""
+    """Options by tyro; its boxed message of a mistake becomes one line. Of a list that is said twice it would keep the
+    last alone."""
+    said = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    for option, count in _values_of_options(kind).items():
+        if count == _MANY and said.count(option) > 1:
+            raise UserError(f"{option} is said twice: give all of its values at once")
     captured = io.StringIO()
     try:
         with contextlib.redirect_stderr(captured):
