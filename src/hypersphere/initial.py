@@ -21,17 +21,16 @@ def start_from(encoder: nn.Module, config: Config, channels: int) -> None:
     if config.init is None:
         return
     weights = _weights(config, channels)
-    has_batchnorm = UserError(
-        f"`init` {config.init} has BatchNorm, which `norm` {config.norm} leaves out: say `norm` batch"
-    )
     try:
         left_out = put_weights(encoder, weights, f"`init` {config.init}")
     except OtherShape as wrong:
         raise UserError(f"{wrong}{_advice(wrong, channels)}") from None
-    except UserError as wrong:
-        raise (has_batchnorm if config.norm != "batch" and _are_normalized(weights) else wrong) from None
+    except UserError:
+        if config.norm == "batch" or not _are_normalized(weights):
+            raise
+        left_out = list(weights)
     if config.norm != "batch" and _are_normalized(left_out):
-        raise has_batchnorm
+        raise UserError(f"`init` {config.init} has BatchNorm, which `norm` {config.norm} leaves out: say `norm` batch")
     others = f"; left out, having no such layer: {_listed(left_out)}" if left_out else ""
     tell(f"{config.encoder} starts from {config.init}{others}")
 

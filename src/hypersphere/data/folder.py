@@ -13,9 +13,10 @@ from torch import Tensor
 from hypersphere.errors import UserError
 from hypersphere.progress import tell_once
 
-_PORTABLE = {".ppm", ".pgm", ".pbm"}
-SUFFIXES = _PORTABLE | {".jpg", ".jpeg", ".jfif", ".jpe", ".jp2", ".j2k", ".png", ".webp", ".avif", ".gif", ".tif"}
-SUFFIXES |= {".tiff", ".bmp", ".tga"}
+SUFFIXES = {
+    ".jpg", ".jpeg", ".jfif", ".jpe", ".jp2", ".j2k", ".png", ".webp", ".avif", ".gif", ".tif", ".tiff", ".bmp", ".tga",
+    ".ppm", ".pgm", ".pbm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
