@@ -8,26 +8,18 @@ from pathlib import Path
 from hypersphere.errors import UserError, similar
 from hypersphere.files import write_atomically
 from hypersphere.jobs import Job
+from hypersphere.paper.catalogue import all_protocols
 from hypersphere.paper.cells import AS_WRITTEN, Protocol, Table
-from hypersphere.paper.claims import FURTHER
-from hypersphere.paper.comparison import COMPARISON
-from hypersphere.paper.figures import FIGURES, Figure
+from hypersphere.paper.figures import Figure
 from hypersphere.paper.state import Evidence
-from hypersphere.paper.tables import TABLES
-from hypersphere.paper.tuning import TRIALS
+from hypersphere.paper.verdict import Judge
 from hypersphere.probes import PROBES
 from hypersphere.progress import tell_once
+from hypersphere.report.forest import draw_forest
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
+from hypersphere.report.summary import main_claims
 from hypersphere.results import read_results
-
-
-def named(name: str) -> Table | Figure:
-    own = {table.name: table for table in (FURTHER, COMPARISON, TRIALS)}
-    there: dict[str, Table | Figure] = {**TABLES, **own, **FIGURES}
-    if name not in there:
-        raise UserError(f"unknown table or figure {name!r}{similar(name, there)} (there are {', '.join(there)})")
-    return there[name]
 
 
 def missing(
@@ -63,5 +55,12 @@ def write_page(results: Path, page: Path) -> None:
         tell_once(f"no figure is drawn, nor shown in {page}: that needs pip install 'hypersphere[report]'")
     else:
         drawn = draw_figures(evidence, results / "figures")
+        if evidence.results:
+            drawn["forest"] = _forest(evidence, results / "figures")
         figures = {name: os.path.relpath(path, page.parent) for name, path in drawn.items()}
     write_atomically(page, results_page(evidence, figures=figures).encode(), shared=True)
+
+
+def _forest(evidence: Evidence, folder: Path) -> Path:
+    judge, protocols = Judge(evidence), all_protocols(evidence)
+    return draw_forest(main_claims(judge, protocols), protocols, folder)

@@ -10,11 +10,14 @@ from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
 from hypersphere.paper import claims, cost
+from hypersphere.paper.catalogue import named, protocol_for
 from hypersphere.paper.cells import Protocol, Row, Table
+from hypersphere.paper.cifar100 import CIFAR100
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES
+from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
 from hypersphere.paper.state import Evidence
-from hypersphere.paper.tables import ALL, BYOL, PREDICTOR_A2, TABLES
+from hypersphere.paper.tables import ALL, BY_BATCH, BY_UPDATE, BYOL, PREDICTOR_A2, TABLES
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.report.markdown import results_page
 from tests.paper.made import result
@@ -42,8 +45,35 @@ def test_published_numbers_that_the_paper_repeats_agree():
 
 def test_configs_are_of_the_test_set_with_the_papers_settings():
     assert BYOL.config(2) == Config(holdout="test", seed=2)
-    small = TABLES["tab:batch"].rows[3].cell.config(0)
-    assert (small.batch, small.micro_batch) == (1024, 128)
+    by_label = {row.labels: row.cell.config(0) for row in TABLES["tab:batch"].rows}
+    small, slow = (by_label["BYOL", "128", rate] for rate in (BY_UPDATE, BY_BATCH))
+    assert (small.batch, small.micro_batch, small.lr) == (1024, 128, 1.5)
+    assert slow == small.replace(lr=1.5 / 8)
+    assert {row.cell.config(0).stem for row in TABLES["tab:cifar"].rows if row.labels[1] == "STL-10"} == {"imagenet"}
+    assert recipe("byol", "stl10").stem == "imagenet"
+    sections = {cell.config(0).hash for cell in TABLES["tab:sections"].cells}
+    assert {cell.config(0).replace(data="cifar10").hash for cell in CIFAR100.cells} == sections
+
+
+def test_the_mechanism_asks_one_question_a_cell():
+    """By 100 epochs, unless told otherwise; each cell differs from its baseline in what the question is about."""
+    asked = {question.cell.name: question for question in QUESTIONS}
+    protocol = protocol_for(MECHANISM, Protocol())
+    assert protocol == Protocol(100)
+    assert protocol_for(MECHANISM, Protocol(20)) == Protocol(20)
+
+    def changed(name):
+        question = asked[name]
+        ours, theirs = (protocol.config(cell, 0) for cell in (question.cell, question.baseline))
+        return set(ours.differences(theirs))
+
+    assert changed("mechanism-tau98") == {"tau"}
+    assert changed("mechanism-lr3") == {"lr"}
+    assert changed("mechanism-centred") == {"regularizer", "regularizer_weight", "energy_layers"}
+    assert changed("mechanism-sgd-mhe-fg") == changed("mhe-fg") == {"energy", "energy_layers"}
+    assert changed("mechanism-no-predictor") == {"predictor"}
+    assert changed("mechanism-no-predictor-mhe-fg") == {"energy", "energy_layers"}
+    assert len(MECHANISM.cells) == len({cell.config(0).hash for cell in MECHANISM.cells})
 
 
 def test_a_result_whose_cell_has_changed_is_stale_and_not_used(tmp_path):
@@ -60,7 +90,7 @@ def test_a_result_whose_cell_has_changed_is_stale_and_not_used(tmp_path):
     assert "## Stale" not in results_page(evidence)
     table = Table("tab:own", "", ("method",), (Row(("BYOL",), changed, {"top-1": 1.0}),))
     page = results_page(evidence, [table])
-    assert "| BYOL | 1.00 | stale |" in page
+    assert "tab:own: " in page.split("## Not run yet")[1]
     assert "| byol | 0 | tau 0.99 | 90.00 |" in page.split("## Stale")[1]
     shape = FIGURES["fig:uni"].panels[2][1]
     circle = dataclasses.replace(result(shape, 0, 50.0, epochs=100), hash="0" * 12)
@@ -76,7 +106,7 @@ def test_a_shorter_protocol_is_kept_apart():
     assert evidence.values(BYOL, "top-1", Protocol(epochs=100)) == {0: 80.0}
     assert evidence.stale(BYOL) == []
     page = results_page(evidence)
-    assert "top-1, ours as written, 100 epochs" in page
+    assert "top-1, as written, 100 epochs" in page
     assert "90.00 (n = 1) | 80.00 (n = 1)" in page
 
 
@@ -95,23 +125,23 @@ def test_tuned_runs_are_a_column_of_their_own(monkeypatch, capsys, tmp_path):
     assert evidence.stale(BYOL) == []
     page = results_page(evidence)
     assert "| 90.74 | 90.00 (n = 1) | 92.00 (n = 1) |" in page
-    assert "tuned" not in page.split("## tab:cifar")[1].split("## tab:bn")[0]  # where nothing is
-    assert "On the circle" not in page.split("### Tuned")[1]
+    assert "| byol | tuned | 0 | 92.00 |" in page
+    assert "### Tuned" not in page  # one cell compares with nothing
 
 
 def test_what_compares_batches_or_is_of_others_is_not_tuned():
     tuned = Protocol(tuned=True)
     for name in ("tab:batch", "fig:batch", "tab:cifar", "methods", "tuning", "claims", "fig:uni"):
         with pytest.raises(UserError, match=f"not all of {name} is tuned"):
-            list(reproduce.missing(reproduce.named(name), Evidence([]), (0,), protocol=tuned))
+            list(reproduce.missing(named(name), Evidence([]), (0,), protocol=tuned))
     for name in ("tab:sections", "tab:bn", "tab:mhe", "tab:weight", "fig:knn"):
-        assert all(map(tuned.changes, reproduce.named(name).cells))
+        assert all(map(tuned.changes, named(name).cells))
     config = tuned.config(BYOL, 0)
     evidence = Evidence([result(BYOL, 0, 92.0, config=config, hash=config.hash)])
     page = results_page(evidence)
-    assert "92.00" in page.split("## tab:mhe")[1].split("## tab:batch")[0]
-    assert "92.00" not in page.split("## tab:batch")[1].split("## fig:uni")[0]
-    assert evidence.whole(FIGURES["fig:batch"].cells) is None
+    assert "92.00" in page.split("## tab:mhe")[1].split("## Neighbours")[0]
+    assert "## tab:batch" not in page  # which has not run
+    assert evidence.whole(FIGURES["fig:batch"].needed) is None
     short = Protocol(50, tuned=True)
     assert short.changes(BYOL)
     assert not short.changes(claims.SIMCLR)

@@ -11,7 +11,7 @@ from hypersphere.errors import UserError
 from hypersphere.paper.cells import Protocol
 from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.state import Evidence
-from hypersphere.paper.tables import BYOL
+from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, BYOL
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.report import plots
 from hypersphere.report.markdown import results_page
@@ -116,9 +116,11 @@ def test_panels_on_the_circle_that_are_missing_say_so(tmp_path):
     cell = FIGURES["fig:uni"].panels[2][1]
     evidence = Evidence([result(cell, 0, 90.0, epochs=100, angles=[1] * 720)])
     pictures = {name: path.read_text() for name, path in draw_figures(evidence, tmp_path).items()}
-    assert {name: picture.count("not run yet") for name, picture in pictures.items()} == {"fig:uni": 5, "fig:pca": 5}
+    assert {name: picture.count("not run yet") for name, picture in pictures.items()} == {"fig:uni": 6, "fig:pca": 7}
     page = results_page(evidence, figures={"fig:uni": "uni.svg"})
-    assert "Not run yet: circle-random, circle-simclr, circle-uni, circle-mhe, circle-mhe-hidden." in page
+    assert (
+        "Not run yet: circle-random, circle-simclr, circle-uni, circle-mhe-gq, circle-mhe, circle-mhe-hidden." in page
+    )
 
 
 def test_a_panel_on_the_circle_is_of_one_seed_and_says_the_mean_of_all(tmp_path):
@@ -136,32 +138,54 @@ def test_a_panel_on_the_circle_is_of_one_seed_and_says_the_mean_of_all(tmp_path)
     assert ">diverged<" in draw_figures(Evidence([*runs, lost]), tmp_path)["fig:uni"].read_text()
 
 
-def test_a_smaller_batch_is_compared_seed_by_seed():
-    """Of seed 0 alone 512 images have run, with no change at all; of 256 there are two seeds, and one that diverged; of
-    128 only a seed that 1024 do not have."""
+def test_a_smaller_batch_is_compared_by_the_means_of_all_seeds():
+    """Of 256 images there are two seeds, and one that diverged; of the second reading only 128 images."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     cells = dict(FIGURES["fig:batch"].panels)
-    tops = {1024: {0: 90.0, 1: 92.0, 2: 94.0}, 512: {0: 90.0}, 256: {1: 91.0, 2: 91.0}, 128: {3: 50.0}}
-    runs = {f"BYOL {n}": [result(cells[f"BYOL {n}"], *run) for run in by_seed.items()] for n, by_seed in tops.items()}
-    runs["BYOL 256"].append(result(cells["BYOL 256"], 0, 0.0, diverged="the loss is nan", evaluation={}))
+
+    def runs_of(batch, rate, **by_seed):
+        title = f"BYOL, {batch}, {rate}"
+        return {title: [result(cells[title], int(seed[1:]), top) for seed, top in by_seed.items()]}
+
+    runs = runs_of(1024, BY_UPDATE, s0=90.0, s1=92.0, s2=94.0) | runs_of(512, BY_UPDATE, s0=90.0)
+    runs |= runs_of(256, BY_UPDATE, s1=91.0, s2=90.0) | runs_of(128, BY_BATCH, s5=50.0)
+    small = f"BYOL, 256, {BY_UPDATE}"
+    runs[small].append(result(cells[small], 0, 0.0, diverged="the loss is nan", evaluation={}))
     picture = plots._batch(pyplot, runs)
-    published, (line,) = (axis.lines for axis in picture.axes)
+    published, (line,), (slow,) = (axis.lines for axis in picture.axes)
     pyplot.close(picture)
-    assert dict(zip(*line.get_data(orig=True), strict=True)) == {"1024": 0.0, "512": 0.0, "256": -2.0}
+    assert dict(zip(*line.get_data(orig=True), strict=True)) == {"1024": 0.0, "512": -2.0, "256": -1.5}
+    assert dict(zip(*slow.get_data(orig=True), strict=True)) == {"1024": 0.0, "128": -42.0}
     uniform = dict(zip(*published[1].get_data(orig=True), strict=True))
     assert published[1].get_label() == "BYOL + Uni"
     assert uniform["128"] == pytest.approx(82.42 - 91.48)
+    nothing = plots._batch(pyplot, {})
+    assert [text.get_text() for axis in nothing.axes for text in axis.texts] == ["not run yet"] * 2
+    pyplot.close(nothing)
 
 
-def test_two_neurons_of_the_output_are_regularized_unless_the_figure_says_so():
-    """Their energy is least where they are opposite, which leaves a feature two directions."""
+def test_a_figure_can_be_drawn_without_what_is_optional(every, tmp_path):
+    optional = [cell.name for f in FIGURES.values() for title, cell in f.panels if title in f.optional]
+    assert "byol-batch128-lr" in optional
+    there = [run for run in every if run.cell not in optional]
+    assert draw_figures(Evidence(there), tmp_path).keys() == FIGURES.keys()
+
+
+def test_panels_on_the_circle_regularize_what_their_titles_say():
+    """BYOL-MHE projector and predictor, as the appendix says. Of all layers, the two neurons of the output have least
+    energy where they are opposite, which leaves a feature two directions."""
+    heads = {"projector.2", "predictor.0", "predictor.2"}
     for title, cell in (*FIGURES["fig:uni"].panels, *FIGURES["fig:pca"].panels):
         config = cell.config(0)
-        if config.energy:
-            method = build_method(config.replace(hidden=8, projection=4), channels=3)
-            layers = {name for name, _ in EnergyRegularizer(method, where=config.energy_layers)._layers}
-            assert ("encoder.fc" in layers) == ("projector.0" in layers) == ("not at the output" not in title)
-            assert layers >= {"encoder.features.0", "encoder.head.3", "projector.2", "predictor.0", "predictor.2"}
+        if not config.energy:
+            continue
+        method = build_method(config.replace(hidden=8, projection=4), channels=3)
+        layers = {name for name, _ in EnergyRegularizer(method, where=config.energy_layers)._layers}
+        if "all layers" in title or "not at the output" in title:
+            assert ("encoder.fc" in layers) == ("projector.0" in layers) == ("all layers" in title)
+            assert layers >= {"encoder.features.0", "encoder.head.3", *heads}
+        else:
+            assert layers == {"projector.0", *heads}
 
 
 def test_without_matplotlib_the_page_says_what_drawing_needs(tmp_path, monkeypatch, capsys):

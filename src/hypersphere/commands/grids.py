@@ -190,11 +190,12 @@ def reproduce(words: list[str]) -> None:
         raise UserError(f"`first_seed` must be at least 0, not {options.first_seed}")
     from hypersphere.files import check_file
     from hypersphere.jobs import check_failed, run_jobs
+    from hypersphere.paper.catalogue import named, protocol_for
     from hypersphere.paper.cells import TUNED, Protocol
     from hypersphere.paper.state import Evidence
     from hypersphere.progress import counted
     from hypersphere.report.terminal import list_jobs, list_tables
-    from hypersphere.reproduce import missing, named, write_page
+    from hypersphere.reproduce import missing, write_page
     from hypersphere.results import read_results
 
     if options.tuned and not TUNED:
@@ -209,7 +210,7 @@ def reproduce(words: list[str]) -> None:
             print(f"No results in {options.results}: those of the project are in its repository, in results.")
         return
     wanted = named(name)
-    jobs = list(missing(wanted, evidence, seeds, options.cells, protocol))
+    jobs = list(missing(wanted, evidence, seeds, options.cells, protocol_for(wanted, protocol)))
     if options.dry_run:
         list_jobs(jobs, options.device)
         return

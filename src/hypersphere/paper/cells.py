@@ -14,7 +14,9 @@ METRICS: dict[str, tuple[str, str]] = {
     "top-5": ("linear", "top5"),
     "linear-cached": ("linear-cached", "top1"),
     "k-NN": ("knn", "top1"),
+    "k-NN range": ("knn-settings", "range"),
     "uniformity": ("sphere", "uniformity"),
+    "effective rank": ("sphere", "effective_rank"),
 }
 
 
@@ -101,7 +103,8 @@ class Table:
     caption: str
     header: tuple[str, ...]  # of the labels
     rows: tuple[Row, ...]
-    measures: tuple[str, ...] = ()  # beyond those published
+    measures: tuple[str, ...] = ()  # shown instead of the published metrics alone
+    protocol: Protocol = AS_WRITTEN  # by which its cells run unless another length is asked for
 
     @property
     def metrics(self) -> tuple[str, ...]:

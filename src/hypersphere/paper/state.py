@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from hypersphere.config import Config
 from hypersphere.intervals import half_width
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol
 from hypersphere.results import Result
+
+CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000}
 
 
 class Estimate(NamedTuple):
@@ -47,6 +50,12 @@ class Evidence:
         runs = self.of(cell, protocol).items()
         return {seed: value for seed, run in runs if (value := measured(run, metric)) is not None}
 
+    def scores(self, cell: Cell, metric: str, protocol: Protocol = AS_WRITTEN) -> dict[int, float]:
+        """As `values`, but a run that diverged counts as the worst that there is, where the metric has a worst."""
+        lost = {seed: worst(metric, self.of(cell, protocol)[seed].config) for seed in self.diverged(cell, protocol)}
+        counted = {seed: value for seed, value in lost.items() if value is not None}
+        return dict(sorted({**self.values(cell, metric, protocol), **counted}.items()))
+
     def diverged(self, cell: Cell, protocol: Protocol = AS_WRITTEN) -> list[int]:
         return [seed for seed, run in self.of(cell, protocol).items() if run.diverged is not None]
 
@@ -57,19 +66,26 @@ class Evidence:
         return [r for r in self.results if r.cell == cell.name and r.hash not in _hashes(cell, r)]
 
     def protocols(self, cells: Sequence[Cell]) -> list[Protocol]:
-        """That of the paper, and all others that any of the cells has a result of and that all can be compared by.
-
-        Those of the published length come first."""
+        """Those that any of the cells has a result of, and that all can be compared by; the paper's first, then others
+        of the published length."""
         lengths = sorted({result.config.epochs for result in self.results}, reverse=True)
         others = [Protocol(epochs, tuned) for epochs in (None, *lengths) for tuned in (False, True)[: 1 + bool(TUNED)]]
         there = [cell for cell in cells if cell.obstacle is None]
         published = {cell.config(0).epochs for cell in there}
         found = [p for p in others if any(self.of(cell, p) and p.changes(cell) for cell in there)]
-        return [AS_WRITTEN, *(p for p in found if p.fits(there) and p.epochs not in published)]
+        written = [AS_WRITTEN] * any(map(self.of, there))
+        return [*written, *(p for p in found if p.fits(there) and p.epochs not in published)]
 
     def whole(self, cells: Sequence[Cell]) -> Protocol | None:
         """The first of these protocols by which all of the cells have run."""
         return next((p for p in self.protocols(cells) if all(self.of(cell, p) for cell in cells)), None)
+
+
+def worst(metric: str, config: Config) -> float | None:
+    """What a run that diverged counts as: guessing, or all features in one point."""
+    if metric in ("top-1", "top-5", "k-NN", "linear-cached"):
+        return 100 * (5 if metric == "top-5" else 1) / CLASSES[config.data]
+    return {"uniformity": 0.0, "effective rank": 1.0}.get(metric)
 
 
 def measured(run: Result, metric: str) -> float | None:

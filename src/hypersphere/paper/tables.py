@@ -55,22 +55,35 @@ def _weight(weight: float, accuracy: float) -> Row:
     return Row((f"{weight:g}",), cell, {"top-1": accuracy})
 
 
+# tab:batch: the learning rate is "linearly scaled with the batch size", which can be read in two ways
+BY_UPDATE, BY_BATCH = "by the 1024 of an update", "by the batch"
+
+
 def _batches(label: str, whole: Cell, *accuracies: float) -> tuple[Row, ...]:
-    """Gradients of 1024 / B batches of B images are averaged: one update as before, on smaller batches."""
-    rows = []
-    for batch, accuracy in zip((1024, 512, 256, 128), accuracies, strict=True):
-        options = {**whole.options, "micro_batch": batch}
-        cell = whole if batch == 1024 else Cell(f"{whole.name}-batch{batch}", whole.method, options=options)
-        rows.append(Row((label, str(batch)), cell, {"top-1": accuracy}))
+    """Gradients of 1024 / B batches of B images are averaged: one update as before, on smaller batches. Its learning
+    rate is that of 1024 images or, in the second reading, that of B images."""
+    rows = [Row((label, "1024", BY_UPDATE), whole, {"top-1": accuracies[0]})]
+    for batch, accuracy in zip((512, 256, 128), accuracies[1:], strict=True):
+        smaller = {**whole.options, "micro_batch": batch}
+        slower = {**smaller, "lr": 1.5 * batch / 1024}
+        cells = {
+            BY_UPDATE: Cell(f"{whole.name}-batch{batch}", whole.method, options=smaller),
+            BY_BATCH: Cell(f"{whole.name}-batch{batch}-lr", whole.method, options=slower),
+        }
+        rows += [Row((label, str(batch), rate), cell, {"top-1": accuracy}) for rate, cell in cells.items()]
     return tuple(rows)
 
 
 def _large(label: str, name: str, method: str, options: dict[str, Any], *accuracies: float) -> tuple[Row, ...]:
     shared = {"encoder": "torchvision/resnet50", "epochs": 1000, "tau": 0.996, **options}
-    sets = {"cifar10": ("CIFAR-10", 1.0), "cifar100": ("CIFAR-100", 1.0), "stl10": ("STL-10", 0.45)}
+    sets: dict[str, tuple[str, dict[str, Any]]] = {
+        "cifar10": ("CIFAR-10", {"lr": 1.0}),
+        "cifar100": ("CIFAR-100", {"lr": 1.0}),
+        "stl10": ("STL-10", {"lr": 0.45, "stem": "imagenet"}),  # the stem is changed "for the CIFAR datasets" only
+    }
     rows = []
-    for (data, (shown, lr)), accuracy in zip(sets.items(), accuracies, strict=True):
-        cell = Cell(f"{data}-resnet50-{name}", method, data, {**shared, "lr": lr})
+    for (data, (shown, of_data)), accuracy in zip(sets.items(), accuracies, strict=True):
+        cell = Cell(f"{data}-resnet50-{name}", method, data, {**shared, **of_data})
         rows.append(Row((label, shown), cell, {"top-1": accuracy}))
     return tuple(rows)
 
@@ -153,6 +166,7 @@ TABLES: dict[str, Table] = {
                 ),
                 Row(("✓", "✓"), ALL_A2, {"top-1": 91.22}),
             ),
+            measures=("top-1", "linear-cached", "k-NN"),  # which disagree on the sign of what MHE does without BN
         ),
         Table(
             "tab:sections",
@@ -186,8 +200,8 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "tab:batch",
-            "CIFAR-10, ResNet-18, 300 epochs: images that are seen at once",
-            ("method", "batch"),
+            "CIFAR-10, ResNet-18, 300 epochs: images that are seen at once, and what the learning rate is scaled by",
+            ("method", "batch", "learning rate"),
             (
                 *_batches("BYOL", BYOL, 90.74, 89.10, 87.50, 85.00),
                 *_batches("BYOL + Uni", UNI, 91.48, 90.22, 86.84, 82.42),

@@ -1,82 +1,158 @@
-"""A claim and its verdict, by a rule. When it was fixed, and what came later, RESULTS.md says (`report.verdicts`).
+"""The rule by which claims are judged, version 2. Version 1, and why it was replaced: `history.py`.
 
-An effect is a difference between cells, seed by seed; its interval the 95 % t-interval of the mean difference. The
-claim is *reproduced* if the interval excludes 0 in the claimed direction, *not reproduced* if it excludes the published
-effect (or, where the paper has no number, if it lies on the other side), *undecided* otherwise; with both, it is
-reproduced. Where a claim says that something hardly matters, the bound is what "hardly" allows instead of 0: half a
-point, or 5 % of the time; it is not reproduced if the interval lies beyond that.
+1. A claim's effect is a combination of cells' means (most often a difference), of all seeds that have run; seeds of
+   different cells are not paired. A seed that diverged counts as the worst result, not as absent.
+2. Its standard error comes from one variance, pooled over all cells of the protocol, dataset and encoder (Bartlett's
+   test decides which cells share it: `estimates.pooled`). If one of its cells does not share it, or if times are
+   compared, Welch's error of the claim's own cells is taken instead.
+3. Claims of one family are judged together: two-sided intervals that hold for all of them at once with 95 %, by Dunnett
+   if they share a control, else by Bonferroni. The families are those of `claims.py`.
+4. Each cell of the claim needs two seeds for an interval. By the family's, the effect is
+   - *reproduced* if it lies on the claimed side of 0 (or of the bound, if something is said to hardly matter);
+   - *smaller than published* if it does so, but the claim's own 95 % interval lies below the published effect;
+   - *opposite* if it lies on the other side.
+   Otherwise there is *no effect* if the claim's own 95 % interval lies inside ± 0.5 points (a main effect of the
+   factorial: ± 0.3) and does not contain the published effect.
+5. Everything else is *undecided*, with the smallest effect that would have been found with 80 % probability.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Literal, NamedTuple
 
+from hypersphere.config import Config
+from hypersphere.paper.catalogue import every_cell
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
-from hypersphere.paper.state import Estimate, Evidence, estimate, measured
-from hypersphere.results import Result
+from hypersphere.paper.claim import Claim
+from hypersphere.paper.claims import CLAIMS
+from hypersphere.paper.estimates import Effect, Spread, combine, detectable, pooled
+from hypersphere.paper.state import Evidence, measured
 
-
-class Claim(NamedTuple):
-    """more − less is said to be above 0 (or, `direction` −1, below), or not to miss that by more than `slack`; with
-    `beyond`, the same of (more − less) − (the difference of these two)."""
-
-    sentence: str
-    metric: str
-    more: Cell
-    less: Cell
-    published: float | None  # the effect, where the paper has a number for it
-    direction: int = 1
-    slack: float = 0.0
-    beyond: tuple[Cell, Cell] | None = None
-
-    @property
-    def bound(self) -> float:
-        return 0.0 - self.direction * self.slack  # not −0
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return (self.more, self.less, *(self.beyond or ()))
-
-    @property
-    def test(self) -> str:
-        further = "" if self.beyond is None else " − ({} − {})".format(*(cell.name for cell in self.beyond))
-        sign = ">" if self.direction > 0 else "<"
-        return f"{self.metric}: {self.more.name} − {self.less.name}{further} {sign} {self.bound:g}"
+Word = Literal[
+    "reproduced", "smaller than published", "no effect", "opposite", "undecided", "not tested"
+]  # in the order of the page
+WORDS: tuple[Word, ...] = Word.__args__  # type: ignore[attr-defined]
+MARGINS = {"top-1": 0.5, "top-5": 0.5, "k-NN": 0.5, "linear-cached": 0.5}  # points
+TIME = "training time, %"
 
 
 class Verdict(NamedTuple):
-    word: str
-    effect: Estimate | None
-    diverged: int  # seeds that are not in the effect, since one of their runs has no end
+    word: Word
+    effect: Effect | None = None
+    half_width: float | None = None  # of the interval that holds for the family
+    could_have_seen: float | None = None  # with 80 % probability
+    excludes_published: bool = False  # by the claim's own interval
+    diverged: int = 0  # seeds, counted as the worst
+
+    @property
+    def told(self) -> str:
+        """The word, and what goes with it."""
+        seen = f", could have seen {self.could_have_seen:.2f}" if self.could_have_seen is not None else ""
+        parts = [self.word + seen * (self.word == "undecided")]
+        parts += ["published effect excluded"] * (self.word == "undecided" and self.excludes_published)
+        parts += [f"{self.diverged} diverged"] * (self.diverged > 0)
+        return "; ".join(parts)
 
 
-def judge(claim: Claim, evidence: Evidence, protocol: Protocol = AS_WRITTEN) -> Verdict:
-    by_cell = [evidence.of(cell, protocol) for cell in claim.cells]
-    seeds = sorted(set.intersection(*map(set, by_cell)))
-    runs = [[of_cell[seed] for of_cell in by_cell] for seed in seeds]
-    effect = estimate([value for of_seed in runs if (value := _effect(claim.metric, of_seed)) is not None])
-    lost = sum(any(run.diverged is not None for run in of_seed) for of_seed in runs)
-    return Verdict(_word(claim, effect, 0 < lost == len(runs)), effect, lost)
+class Judge:
+    """Judges claims by what the results say, and remembers what cells have in common."""
+
+    def __init__(self, evidence: Evidence, cells: Sequence[Cell] | None = None, claims: Sequence[Claim] = CLAIMS):
+        self.evidence, self.claims = evidence, claims
+        self.cells = [*every_cell()] if cells is None else cells
+        self._pool = cache(self._find_pool)
+        self._family = cache(self._find_family)
+
+    def __call__(self, claim: Claim, protocol: Protocol = AS_WRITTEN) -> Verdict:
+        effect = self.effect(claim, protocol)
+        if effect is None:
+            return Verdict("not tested")
+        diverged = sum(len(self.evidence.diverged(cell, protocol)) for cell in claim.cells)
+        if not effect.spread:
+            return Verdict("undecided", effect, diverged=diverged)
+        size, control = self._family(claim.family, claim.metric, protocol) if claim.family else (1, None)
+        critical = effect.critical(size, _ratio(claim, effect, control))
+        word, excludes = decide(claim, effect, critical * effect.error)
+        smallest = detectable(effect, critical)
+        return Verdict(word, effect, critical * effect.error, smallest, excludes, diverged)
+
+    def effect(self, claim: Claim, protocol: Protocol) -> Effect | None:
+        """None if a cell of it has not run."""
+        if not is_of(claim.cells, protocol):
+            return None
+        values = self._values(claim, protocol)
+        if not all(values):
+            return None
+        weights = [term.weight for term in claim.terms]
+        return combine(values, weights, None if claim.metric == TIME else self._spread(claim, protocol))
+
+    def _values(self, claim: Claim, protocol: Protocol) -> list[list[float]]:
+        """Of each cell, by seed."""
+        if claim.metric != TIME:
+            return [[*self.evidence.scores(cell, claim.metric, protocol).values()] for cell in claim.cells]
+        runs = [self.evidence.of(cell, protocol).values() for cell in claim.cells]
+        made: defaultdict[tuple, list[list[float]]] = defaultdict(lambda: [[] for _ in runs])
+        for place, of_cell in enumerate(runs):  # only seconds of the same code on the same device compare
+            for run in of_cell:
+                if (value := measured(run, TIME)) is not None:
+                    made[run.about.get("commit"), run.about.get("device")][place].append(value)
+        return max(made.values(), key=lambda values: (min(map(len, values)), sum(map(len, values))), default=[[]])
+
+    def _spread(self, claim: Claim, protocol: Protocol) -> Spread | None:
+        """That all of its cells share."""
+        setting = _setting(protocol.config(claim.cells[0], 0))
+        spread, shared_by = self._pool(protocol, claim.metric, setting)
+        return spread if shared_by >= {cell.name for cell in claim.cells} else None
+
+    def _find_pool(self, protocol: Protocol, metric: str, setting: tuple) -> tuple[Spread | None, set[str]]:
+        alike = [cell for cell in self.cells if cell.obstacle is None and is_of([cell], protocol)]
+        alike = [cell for cell in alike if _setting(protocol.config(cell, 0)) == setting]
+        values = {cell.name: [*self.evidence.scores(cell, metric, protocol).values()] for cell in alike}
+        return pooled({name: of_cell for name, of_cell in values.items() if of_cell})
+
+    def _find_family(self, family: str, metric: str, protocol: Protocol) -> tuple[int, Cell | None]:
+        """How many claims of it have run, and what all are compared with."""
+        members = [claim for claim in self.claims if (claim.family, claim.metric) == (family, metric)]
+        tested = [claim for claim in members if self.effect(claim, protocol) is not None]
+        plain = all(claim.control is not None for claim in tested)
+        common = set.intersection(*(set(claim.cells) for claim in tested)) if tested and plain else set()
+        return max(1, len(tested)), next(iter(common), None)
 
 
-def _effect(metric: str, runs: Sequence[Result]) -> float | None:
-    """Of one seed: more − less, and from that the further difference."""
-    values = [measured(run, metric) for run in runs]
-    if metric.startswith("training time") and len({(r.about.get("commit"), r.about.get("device")) for r in runs}) > 1:
-        return None  # of another version, or another device
-    if any(value is None for value in values):
+def is_of(cells: Sequence[Cell], protocol: Protocol) -> bool:
+    """Whether the protocol makes other runs of all of them than the paper's does: else they count there."""
+    return protocol == AS_WRITTEN or all(map(protocol.changes, cells))
+
+
+def decide(claim: Claim, effect: Effect, half_width: float) -> tuple[Word, bool]:
+    """By the rule above; and whether the claim's own interval excludes the published effect. Signs are turned so that
+    the claimed side is above."""
+    assert effect.half_width is not None
+    mean, bound = claim.direction * effect.mean, claim.direction * claim.bound
+    low, high = mean - effect.half_width, mean + effect.half_width
+    published = None if claim.published is None else claim.direction * claim.published
+    excludes = published is not None and not low <= published <= high
+    margin = MARGINS.get(claim.metric, 0.0) if claim.margin is None else claim.margin
+    if mean - half_width > bound:
+        smaller = published is not None and not claim.slack and high < published
+        return ("smaller than published" if smaller else "reproduced"), excludes
+    if mean + half_width < bound:
+        return "opposite", excludes
+    inside = not claim.slack and -margin < low and high < margin
+    return ("no effect" if inside and (published is None or excludes) else "undecided"), excludes
+
+
+def _ratio(claim: Claim, effect: Effect, control: Cell | None) -> float | None:
+    """How many times the seeds of the other cell the control has."""
+    if control is None:
         return None
-    return sum(sign * value for sign, value in zip((1, -1, -1, 1), values, strict=False) if value is not None)
+    seeds = dict(zip(claim.cells, effect.n, strict=True))
+    others = math.prod(n for cell, n in seeds.items() if cell != control)
+    return seeds[control] / others
 
 
-def _word(claim: Claim, effect: Estimate | None, diverged: bool) -> str:
-    if effect is None:
-        return "diverged" if diverged else "not tested"
-    if effect.half_width is None:
-        return "undecided"
-    low, high = effect.mean - effect.half_width, effect.mean + effect.half_width
-    nearest, farthest = (low, high) if claim.direction > 0 else (-high, -low)  # in the claimed direction
-    bound = claim.direction * claim.bound
-    if nearest > bound:
-        return "reproduced"
-    excluded = farthest < bound if claim.published is None or claim.slack else not low <= claim.published <= high
-    return "not reproduced" if excluded else "undecided"
+def _setting(config: Config) -> tuple:
+    """What cells must share for their seeds to have one spread: what is learnt from, and what learns."""
+    return config.data, config.encoder, config.dimensions, config.holdout

@@ -1,85 +1,144 @@
-"""RESULTS.md: every table beside the paper's numbers, then the claims. Written from results/ alone."""
+"""RESULTS.md: a summary, every table beside the paper's numbers, figures, claims. Written from results/ alone."""
 
 import itertools
 from collections.abc import Iterable, Sequence
 
+from hypersphere.paper.catalogue import OWN_TABLES, all_protocols, every_cell
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol, Row, Table
-from hypersphere.paper.claims import BESIDE, FURTHER
-from hypersphere.paper.comparison import COMPARISON
+from hypersphere.paper.claim import Claim, difference
+from hypersphere.paper.claims import BESIDE
 from hypersphere.paper.figures import FIGURES, Figure
+from hypersphere.paper.mechanism import QUESTIONS
 from hypersphere.paper.state import Evidence, estimate, measured
 from hypersphere.paper.tables import TABLES
-from hypersphere.paper.tuning import TRIALS
+from hypersphere.paper.verdict import Judge
+from hypersphere.report.dose import dose_table
 from hypersphere.report.pipes import pipes
-from hypersphere.report.verdicts import RULE, claims, in_short
+from hypersphere.report.summary import summary
+from hypersphere.report.verdicts import claims_part, folded, untested
 from hypersphere.results import Result
 
 HEAD = """# Results
 
-Written by `hypersphere reproduce NAME` from the files in `results/`; do not edit. First what came out, then every table
-and figure, then each claim with its test.
+Written by `hypersphere reproduce` from the files in `results/`; do not edit.
 
-Ours are means over n seeds, ± the half-width of the 95 % t-interval, of the last epoch on the test set. *As written*
-has the paper's hyperparameters as its text has them; *tuned* has some that were chosen for BYOL on validation images:
-{tuned}. All variants have the same. They were chosen
-twice: a first choice, without the last two, had met the test set once (see Stale). Fewer epochs than the paper's are a
-protocol of their own. Empty: not run yet.
+"""
+TERMS = """## How to read the tables
 
-- **top-1, top-5**: per cent of a linear classifier on the frozen encoder, trained on random crops (`linear`);
-  **linear-cached**: of one on stored features, for trials.
-- **k-NN**: per cent by the weighted vote of the 200 nearest training images (cosine, T = 0.1; ImageNet: 20, T = 0.07).
+Our numbers are means over n seeds ± the half-width of their 95 % t-interval, of the last epoch, on the test set. *As
+written* uses the hyperparameters of the paper's text. *Tuned* uses some that were chosen for BYOL on validation images:
+{tuned}; all variants use the same. They were chosen twice: a first choice,
+without the last two, had met the test set once (see Stale). Fewer epochs than the paper's are a protocol of their own.
+
+- **top-1, top-5**: accuracy in per cent of a linear classifier on the frozen encoder, trained on random crops
+  (`linear`). **linear-cached**: of one on stored features.
+- **k-NN**: accuracy in per cent of the weighted vote of the 200 nearest training images (cosine, T = 0.1; ImageNet: 20,
+  T = 0.07).
 - **uniformity**: log of the mean Gaussian potential G2 of the encoder's features on the unit sphere (t = 2), of the
-  test images: 0 is all in one point, lower is more even.
+  test images: 0 if they coincide, lower is more uniform. **effective rank**: of the same features.
 - **energy**: mean of 1/θ² over pairs (a2), θ the angle between them.
-- Names of cells, such as mhe-fq: **f** encoder, **g** projector, **q** predictor, the networks that MHE regularizes; a2
-  unless **s0** … **a1** name another power; **weight**: of MHE, 10 unless named; **batch**: images at once; **no-bn**:
-  without BatchNorm; **circle**: AlexNet with two outputs.
+- Names of cells, such as mhe-fq: MHE regularizes **f** the encoder, **g** the projector, **q** the predictor; a2 unless
+  **s0** … **a1** name another power; **weight**: of MHE, 10 unless named; **batch**: images at once, **-lr**: learning
+  rate scaled by them; **no-bn**: without BatchNorm; **circle**: AlexNet with two outputs.
 """
 STALE = """## Stale
 
-Results of configs that are no cell's any more, tuned ones of an earlier choice among them. No number above has them in
-it.
+Results of configs that no cell has any more. No number above includes them.
 """
+_TITLES = {
+    "beside": "Neighbours, uniformity and rank",
+    "mechanism": "What MHE does",
+    "cifar100": "CIFAR-100",
+    "claims": "SimCLR",
+    "methods": "Every method",
+    "tuning": "Tuning",
+}
 
 
 def results_page(
     evidence: Evidence, tables: Iterable[Table] = TABLES.values(), figures: dict[str, str] | None = None
 ) -> str:
-    """`figures`: those that are drawn, by name, and where."""
-    tables = tuple(tables)
+    """`figures`: those that are drawn, by name, and where; "forest" is the summary's."""
+    drawn, judge = figures or {}, Judge(evidence)
+    shown = [*tables, BESIDE, *OWN_TABLES.values()]
+    run = [table for table in shown if evidence.protocols(table.cells)]
+    protocols = all_protocols(evidence)
     tuned = ", ".join(f"{name} {value}" for name, value in TUNED.items())
-    protocols = [*dict.fromkeys(protocol for table in tables for protocol in evidence.protocols(table.cells))]
-    own = {
-        "Neighbours and uniformity": BESIDE,
-        "What claims compare with": FURTHER,
-        "Every method": COMPARISON,
-        "Tuning": TRIALS,
-    }
-    parts = [HEAD.format(tuned=tuned), in_short(evidence, protocols)]
-    parts += [_table(table.name, table, evidence) for table in tables]
-    parts += [_figure(figure, (figures or {}).get(name), evidence) for name, figure in FIGURES.items()]
-    parts += [RULE, *(claims(evidence, protocol) for protocol in protocols)]
-    parts += [_table(title, table, evidence) for title, table in own.items()]
-    there = [table.cells for table in (*tables, *own.values())] + [figure.cells for figure in FIGURES.values()]
-    parts += _stale(evidence, [*dict.fromkeys(itertools.chain(*there))])
-    return "\n".join(parts)
+    parts = [HEAD + summary(judge, protocols, drawn.get("forest")), TERMS.format(tuned=tuned)]
+    for table in run:
+        parts += [_table(table, evidence)]
+        parts += [dose_table(evidence)] * (table.name == "tab:weight")
+        parts += [_mechanism(judge)] * (table.name == "mechanism")
+    parts += [_figure(figure, drawn.get(name), evidence) for name, figure in FIGURES.items()]
+    parts += claims_part(judge, protocols)
+    parts += _stale(evidence, shown)
+    parts += ["## Not run yet\n", untested(judge, protocols)]
+    parts += [_folded_table(table) for table in shown if table not in run]
+    return "\n".join(filter(None, parts))
 
 
-def _table(title: str, table: Table, evidence: Evidence) -> str:
-    header, protocols = [*table.header], evidence.protocols(table.cells)
+def _table(table: Table, evidence: Evidence) -> str:
+    """And every seed of it, folded."""
+    protocols = _protocols(table, evidence)
+    header = [*table.header]
     for metric in table.metrics:
         header += [f"{metric}, paper"] * _is_published(table, metric)
-        alone = not _is_published(table, metric) and protocols == [AS_WRITTEN]
-        header += [metric] if alone else [f"{metric}, ours {protocol}" for protocol in protocols]
-    rows = (_row(row, table, evidence, protocols) for row in table.rows)
-    return "\n".join([f"## {title}", "", f"{table.caption}.", "", *pipes(header, rows), ""])
+        alone = len(protocols) == 1 and not _is_published(table, metric)
+        header += [metric] if alone else [f"{metric}, {protocol}" for protocol in protocols]
+    kept = [row for row in table.rows if row.published or _has_run(row, evidence, protocols)]
+    rows = (_row(row, table, evidence, protocols) for row in kept)
+    lines = [f"## {_TITLES.get(table.name, table.name)}", "", f"{table.caption}.", "", *pipes(header, rows), ""]
+    missing = [row.cell.name for row in table.rows if row not in kept and row.cell is not None]
+    lines += [f"Not run yet: {', '.join(missing)}.", ""] if missing else []
+    return "\n".join([*lines, _every_seed(table, evidence, protocols)])
+
+
+def _protocols(table: Table, evidence: Evidence) -> list[Protocol]:
+    """Of a table's columns: its own, where it has one."""
+    return evidence.protocols(table.cells) if table.protocol == AS_WRITTEN else [table.protocol]
+
+
+def _has_run(row: Row, evidence: Evidence, protocols: Sequence[Protocol]) -> bool:
+    return row.cell is not None and any(evidence.of(row.cell, protocol) for protocol in protocols)
+
+
+def _every_seed(table: Table, evidence: Evidence, protocols: Sequence[Protocol]) -> str:
+    rows = []
+    for cell, protocol in itertools.product(table.cells, protocols):
+        for seed, run in evidence.of(cell, protocol).items():
+            values = [_number(run, metric) for metric in table.metrics]
+            rows.append([cell.name, str(protocol), str(seed), *values, run.diverged or ""])
+    header = ["cell", "protocol", "seed", *table.metrics, "diverged"]
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return folded("Every seed", pipes(header, rows))
+
+
+def _folded_table(table: Table) -> str:
+    """Of one without any result: what was published."""
+    header = [*table.header, *(f"{metric}, paper" for metric in table.metrics if _is_published(table, metric))]
+    rows = ([*row.labels, *(row.told(m) for m in table.metrics if _is_published(table, m))] for row in table.rows)
+    return folded(f"{_TITLES.get(table.name, table.name)}: {table.caption}", pipes(header, rows))
+
+
+def _mechanism(judge: Judge) -> str:
+    """What each question's cell differs from its baseline by."""
+    protocol = OWN_TABLES["mechanism"].protocol
+    rows = []
+    for question in QUESTIONS:
+        claim = Claim(question.sentence, "top-1", difference(question.cell, question.baseline))
+        effect = judge.effect(claim, protocol)
+        if effect is not None:
+            rows.append((question.sentence, f"{question.cell.name} − {question.baseline.name}", str(effect)))
+    return "\n".join([*pipes(("question", "difference", "top-1"), rows), ""]) if rows else ""
 
 
 def _figure(figure: Figure, path: str | None, evidence: Evidence) -> str:
-    protocol = evidence.whole(figure.cells)
+    protocol = evidence.whole(figure.needed)
     told = "" if protocol in (None, AS_WRITTEN) else f" Runs: {protocol}."
-    if path and protocol is None:
-        told = f" Not run yet: {', '.join(cell.name for cell in figure.cells if not evidence.of(cell))}."
+    missing = [cell.name for cell in figure.cells if not evidence.of(cell, protocol or AS_WRITTEN)]
+    if path and missing:
+        told += f" Not run yet: {', '.join(missing)}."
     if figure.kind == "curve" and protocol is not None:
         ends = (f"{title} {shown(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
         told += f" On the test set, at the end: {'; '.join(ends)}."
@@ -111,14 +170,15 @@ def shown(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> st
     return f"{found}, {len(lost)} diverged" if lost else str(found)
 
 
-def _stale(evidence: Evidence, cells: Sequence[Cell]) -> Iterable[str]:
+def _stale(evidence: Evidence, tables: Sequence[Table]) -> Iterable[str]:
     """What no table above counts, if there is any."""
+    cells = [*dict.fromkeys((*itertools.chain(*(table.cells for table in tables)), *every_cell()))]
     header = ("cell", "seed", "differs from as written in", *METRICS)
     changed = [(_differences(cell, old), old) for cell in cells for old in evidence.stale(cell)]
     names = {cell.name for cell in cells}
     changed += [("its name, which no cell has", old) for old in evidence.results if old.cell not in names]
     rows = [
-        (old.cell, str(old.config.seed), how, *(_measured(old, metric) for metric in METRICS)) for how, old in changed
+        (old.cell, str(old.config.seed), how, *(_number(old, metric) for metric in METRICS)) for how, old in changed
     ]
     if rows:
         yield "\n".join([STALE, *pipes(header, rows), ""])
@@ -129,6 +189,6 @@ def _differences(cell: Cell, old: Result) -> str:
     return ", ".join(f"{name} {getattr(old.config, name)}" for name in now.differences(old.config)) or "a default"
 
 
-def _measured(old: Result, metric: str) -> str:
-    value = measured(old, metric)
+def _number(run: Result, metric: str) -> str:
+    value = measured(run, metric)
     return "" if value is None else f"{value:.2f}"

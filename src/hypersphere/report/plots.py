@@ -13,12 +13,23 @@ from torch import Tensor
 from hypersphere.diagnostics import plane_density, von_mises_density
 from hypersphere.errors import UserError
 from hypersphere.files import write_atomically
-from hypersphere.paper.cells import AS_WRITTEN
+from hypersphere.paper.cells import AS_WRITTEN, Row
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
-from hypersphere.paper.tables import TABLES
+from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, TABLES
 from hypersphere.results import Result
 
+STYLE: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "savefig.bbox": "tight",
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "hypersphere",
+    "svg.fonttype": "none",
+}
 DASHES = ("-", "--", ":", "-.")
 COLOURS = ("#1b6ca8", "#c4452d", "#3f7d4e", "#7a4f9a")
 TOP = 0.8  # of the axis of a density of angles: five times the uniform one
@@ -30,7 +41,7 @@ def draw_figures(evidence: Evidence, folder: Path, figures: dict[str, Figure] = 
     """All figures that have what they show; each a file. Of those on the circle each panel is a picture by itself."""
     drawn = {}
     for figure in figures.values():
-        protocol = evidence.whole(figure.cells)
+        protocol = evidence.whole(figure.needed)
         if protocol is None and figure.kind == "circle" and any(evidence.of(cell) for cell in figure.cells):
             protocol = AS_WRITTEN
         if protocol is not None:
@@ -47,15 +58,7 @@ def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    style: Any = {
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "svg.hashsalt": "hypersphere",
-        "svg.fonttype": "none",
-    }
-    style |= {"axes.grid": True, "grid.alpha": 0.3, "savefig.bbox": "tight", "figure.constrained_layout.use": True}
-    with pyplot.rc_context(style):
+    with pyplot.rc_context(STYLE):
         picture = _KINDS[figure.kind](pyplot, runs)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{figure.name.replace(':', '-')}.svg"
@@ -70,20 +73,27 @@ def _circle(pyplot: Any, runs: Runs) -> Any:
     """Above, the density in the plane and G2, its mean over seeds; below, that of the angles. Of the first seed each:
     an encoder may be turned by any angle, so several in one picture would look more even than they are.
     """
-    size: Any = {"figsize": (2 * len(runs), 3.4), "height_ratios": (2.2, 1), "squeeze": False}
-    picture, axes = pyplot.subplots(2, len(runs), sharey="row", **size)
-    for (title, found), above, below in zip(runs.items(), *axes, strict=True):
-        above.set_title(title.replace(", not", ",\nnot"))
+    columns, rows = min(4, len(runs)), -(-len(runs) // 4)
+    size: Any = {"figsize": (2 * columns, 3.6 * rows), "height_ratios": (2.2, 1) * rows, "squeeze": False}
+    picture, axes = pyplot.subplots(2 * rows, columns, sharey="row", **size)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for place, (title, found) in enumerate(runs.items()):
+        row, column = divmod(place, columns)
+        above, below = axes[2 * row][column], axes[2 * row + 1][column]
+        above.set_title(title.replace(", not", ",\nnot").replace(", all", ",\nall"))
         shown = [run for run in found if run.angles is not None]
-        if shown:
-            counts = torch.tensor(shown[0].angles)
-            _plane(above, counts, shown)
-            _angles(below, counts)
-        else:
+        if not shown:
             above.text(0.5, 0.5, "diverged" if found else "not run yet", ha="center", transform=above.transAxes)
-            above.set_axis_off()
-            below.set_axis_off()
-    axes[1][0].set(ylabel="density", ylim=(0, TOP))
+            continue
+        above.set_axis_on()
+        below.set_axis_on()
+        counts = torch.tensor(shown[0].angles)
+        _plane(above, counts, shown)
+        _angles(below, counts)
+        below.set_ylim(0, TOP)
+        if column == 0:
+            below.set_ylabel("density")
     return picture
 
 
@@ -161,33 +171,43 @@ def _legend(picture: Any, axis: Any) -> None:
 
 
 def _batch(pyplot: Any, runs: Runs) -> Any:
-    """What the paper has, and what we found, on one scale."""
-    picture, axes = pyplot.subplots(1, 2, figsize=(6.6, 2.8), sharey=True)
-    published = {" ".join(row.labels): {0: row.published["top-1"]} for row in TABLES["tab:batch"].rows}
-    ours = {
-        title: {run.config.seed: run.evaluation["linear"]["top1"] for run in found if run.diverged is None}
-        for title, found in runs.items()
-    }
-    for axis, title, tops in zip(axes, ("published", "ours"), (published, ours), strict=True):
-        _changes(axis, tops)
+    """What the paper has, and what we found by either reading of the learning rate, on one scale."""
+    published = {title: row.published["top-1"] for title, row in _batch_rows().items()}
+    ours = {title: fmean(tops) for title, found in runs.items() if (tops := _tops(found))}
+    picture, axes = pyplot.subplots(1, 3, figsize=(7.2, 2.8), sharey=True)
+    for axis, title, of, rate in (
+        (axes[0], "published", published, BY_UPDATE),
+        (axes[1], f"ours, learning rate\n{BY_UPDATE}", ours, BY_UPDATE),
+        (axes[2], f"ours, learning rate\n{BY_BATCH}", ours, BY_BATCH),
+    ):
+        _changes(axis, of, rate)
         axis.set(title=title, xlabel="images at once")
     axes[0].set_ylabel("change of accuracy, points")
     _legend(picture, axes[0])
     return picture
 
 
-def _changes(axis: Any, tops: dict[str, dict[int, float]]) -> None:
-    """Of accuracies by method and batch, and by seed, the mean differences to the largest batch, seed by seed."""
-    methods: dict[str, dict[int, dict[int, float]]] = {}
-    for title, by_seed in tops.items():
-        method, batch = title.rsplit(" ", 1)
-        methods.setdefault(method, {})[int(batch)] = by_seed
-    for (method, by_batch), colour, dash, marker in zip(methods.items(), COLOURS, DASHES, "os^D", strict=False):
-        whole = by_batch[max(by_batch)]
-        sizes = sorted(by_batch.items(), reverse=True)
-        gaps = {str(size): [top - whole[seed] for seed, top in of.items() if seed in whole] for size, of in sizes}
-        means = {size: fmean(of) for size, of in gaps.items() if of}
-        axis.plot([*means], [*means.values()], label=method, color=colour, ls=dash, marker=marker, ms=4)
+def _batch_rows() -> dict[str, Row]:
+    return {", ".join(row.labels): row for row in TABLES["tab:batch"].rows}
+
+
+def _tops(found: Sequence[Result]) -> list[float]:
+    return [run.evaluation["linear"]["top1"] for run in found if run.diverged is None]
+
+
+def _changes(axis: Any, tops: dict[str, float], rate: str) -> None:
+    """Of mean accuracies, the differences to that of the whole batch, by method."""
+    sizes: dict[str, dict[str, float]] = {}
+    for title, row in _batch_rows().items():
+        method, batch, scaled = row.labels
+        if title in tops and (batch == "1024" or scaled == rate):
+            sizes.setdefault(method, {})[batch] = tops[title]
+    shown = {method: of for method, of in sizes.items() if len(of) > 1 and "1024" in of}
+    if not shown:
+        axis.text(0.5, 0.5, "not run yet", ha="center", transform=axis.transAxes)
+    for (method, by_batch), colour, dash, marker in zip(shown.items(), COLOURS, DASHES, "os^D", strict=False):
+        gaps = [top - by_batch["1024"] for top in by_batch.values()]
+        axis.plot([*by_batch], gaps, label=method, color=colour, ls=dash, marker=marker, ms=4)
 
 
 _KINDS: dict[str, Callable[[Any, Runs], Any]] = {

@@ -7,13 +7,14 @@ from hypersphere.bench.timing import matmul_rate
 from hypersphere.config import Config
 from hypersphere.machine import execution_of
 from hypersphere.paper import cost
+from hypersphere.paper.catalogue import protocol_for
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
+from hypersphere.paper.cifar100 import CIFAR100
 from hypersphere.paper.claims import FURTHER
-from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.figures import FIGURES
+from hypersphere.paper.mechanism import MECHANISM
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
-from hypersphere.paper.tuning import TRIALS
 from hypersphere.progress import counted, duration, table_console
 from hypersphere.report.markdown import shown
 
@@ -28,20 +29,21 @@ def list_tables(
     seeds: Sequence[int],
     protocol: Protocol,
     device: str,
-    tables: Iterable[Table] = (*TABLES.values(), FURTHER),
+    tables: Iterable[Table] = (*TABLES.values(), MECHANISM, CIFAR100, FURTHER),
 ) -> None:
     rate, console = _rate(device), table_console()
     for table in filter(lambda table: protocol.fits(table.cells), tables):
-        grid = _table(table, evidence, seeds, protocol, rate)
+        grid = _table(table, evidence, seeds, protocol_for(table, protocol), rate)
         grid.padding = (0, int(console.width >= 100), 0, 0)
         console.print(grid, "")
     for name, figure in FIGURES.items():
         lacks = [cell.name for cell in figure.cells if not evidence.of(cell, protocol)]
-        print(f"{name}: {'lacks ' + ', '.join(lacks) if evidence.whole(figure.cells) is None else 'can be drawn'}")
+        print(f"{name}: {'lacks ' + ', '.join(lacks) if evidence.whole(figure.needed) is None else 'can be drawn'}")
     each = counted(len(seeds), "seed")
     print(f"Costs are of pretraining {each} here, counted at {rate:.3g} TFLOP/s of matrix products.")
     print("hypersphere reproduce NAME runs what a table or figure lacks; --cells NAME … some of it.")
-    print(f"Names beyond these: {COMPARISON.name} (every method alike), {TRIALS.name} (what was tried before tuning).")
+    print("Names beyond these: methods (every method alike), tuning (what was tried before tuning).")
+    print("hypersphere reproduce --budget 25m runs what tells most in that time.")
 
 
 def _table(table: Table, evidence: Evidence, seeds: Sequence[int], protocol: Protocol, rate: float) -> Any:

@@ -1,0 +1,46 @@
+"""All tables and figures by name: the paper's, and ours."""
+
+from collections.abc import Iterator
+
+from hypersphere.errors import UserError, similar
+from hypersphere.paper.cells import Cell, Protocol, Table
+from hypersphere.paper.cifar100 import CIFAR100
+from hypersphere.paper.claims import FURTHER
+from hypersphere.paper.comparison import COMPARISON
+from hypersphere.paper.figures import FIGURES, Figure
+from hypersphere.paper.mechanism import MECHANISM
+from hypersphere.paper.state import Evidence
+from hypersphere.paper.tables import TABLES
+from hypersphere.paper.tuning import TRIALS
+
+OWN_TABLES: dict[str, Table] = {t.name: t for t in (MECHANISM, CIFAR100, FURTHER, COMPARISON, TRIALS)}
+CATALOGUE: dict[str, Table | Figure] = {**TABLES, **OWN_TABLES, **FIGURES}
+
+
+def named(name: str) -> Table | Figure:
+    """The table or figure of this name.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if name not in CATALOGUE:
+        known = ", ".join(CATALOGUE)
+        raise UserError(f"unknown table or figure {name!r}{similar(name, CATALOGUE)} (there are {known})")
+    return CATALOGUE[name]
+
+
+def protocol_for(one: Table | Figure, asked: Protocol) -> Protocol:
+    """By which its cells run: as asked for, or for as long as a table of ours says."""
+    own = one.protocol.epochs if isinstance(one, Table) else None
+    return Protocol(asked.epochs or own, asked.tuned)
+
+
+def all_protocols(evidence: Evidence) -> list[Protocol]:
+    """That any of the paper's tables, or of ours, has a result of."""
+    tables = (*TABLES.values(), *OWN_TABLES.values())
+    return [*dict.fromkeys(protocol for table in tables for protocol in evidence.protocols(table.cells))]
+
+
+def every_cell() -> Iterator[Cell]:
+    """Each cell once, in the order of the catalogue."""
+    yield from dict.fromkeys(cell for one in CATALOGUE.values() for cell in one.cells)

@@ -1,0 +1,123 @@
+"""How well a combination of cells' means is known: the spread of seeds, pooled where it may be, and critical values."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from statistics import fmean, variance
+from typing import NamedTuple
+
+ALPHA = 0.05
+POWER = 0.8  # of the smallest effect that counts as one that could have been seen
+
+
+class Spread(NamedTuple):
+    """A variance of seeds and its degrees of freedom."""
+
+    variance: float
+    df: float
+
+
+class Effect(NamedTuple):
+    """A combination of means with its standard error.
+
+    `spread` names where the error comes from: "pooled" over all cells of a protocol, "Welch" from the combination's own
+    cells, or "" if no cell has two seeds, so that there is no error."""
+
+    mean: float
+    error: float  # standard error; NaN if unknown
+    df: float
+    n: tuple[int, ...]  # seeds of each cell
+    spread: str = ""
+
+    @property
+    def half_width(self) -> float | None:
+        """Of its own 95 % interval."""
+        return self.critical(1) * self.error if self.spread else None
+
+    def critical(self, claims: int, ratio: float | None = None) -> float:
+        """Number of standard errors of the 95 % interval that holds for so many claims at once: Dunnett's if all are
+        compared with one control that has `ratio` times the seeds, else Bonferroni's."""
+        return bonferroni(claims, self.df) if ratio is None or claims == 1 else dunnett(claims, self.df, ratio)
+
+    def __str__(self) -> str:
+        half = "" if self.half_width is None else f" ± {self.half_width:.2f}"
+        n = f"{min(self.n)}" if len({*self.n}) == 1 else f"{min(self.n)} to {max(self.n)}"
+        return f"{self.mean:+z.2f}{half} (n = {n})"
+
+
+def combine(values: Sequence[Sequence[float]], weights: Sequence[float], pool: Spread | None) -> Effect:
+    """Σ weight · mean of values. `pool`: the spread that all of these cells share; without it, Welch's error."""
+    mean = sum(w * fmean(of) for w, of in zip(weights, values, strict=True))
+    n = tuple(map(len, values))
+    if pool is not None:
+        error = math.sqrt(pool.variance * sum(w**2 / k for w, k in zip(weights, n, strict=True)))
+        return Effect(mean, error, pool.df, n, "pooled")
+    if min(n) < 2:
+        return Effect(mean, math.nan, math.nan, n)
+    parts = [w**2 * variance(of) / len(of) for w, of in zip(weights, values, strict=True)]
+    if not any(parts):  # all seeds agree to the last digit
+        return Effect(mean, 0.0, sum(n) - len(n), n, "Welch")
+    df = sum(parts) ** 2 / sum(part**2 / (k - 1) for part, k in zip(parts, n, strict=True))  # Satterthwaite's
+    return Effect(mean, math.sqrt(sum(parts)), df, n, "Welch")
+
+
+def pooled(cells: Mapping[str, Sequence[float]]) -> tuple[Spread | None, set[str]]:
+    """The variance that cells have in common, and which cells have it.
+
+    Cells with two seeds or more are taken; while Bartlett's test rejects equal variances at 5 %, the one with the
+    largest variance leaves."""
+    kept = {name: values for name, values in cells.items() if len(values) > 1}
+    while len(kept) > 1 and _bartlett([*kept.values()]) < ALPHA:
+        widest = max((variance(values), name) for name, values in kept.items())
+        del kept[widest[1]]
+    df = sum(len(values) - 1 for values in kept.values())
+    if df == 0:
+        return None, set()
+    within = sum(variance(values) * (len(values) - 1) for values in kept.values())
+    return Spread(within / df, df), {*kept}
+
+
+def _bartlett(groups: Sequence[Sequence[float]]) -> float:
+    """p-value of equal variances. Seeds that agree to the last digit, which has no logarithm, are no normal sample."""
+    if any(variance(group) == 0 for group in groups):
+        return 0.0 if any(variance(group) > 0 for group in groups) else 1.0
+    from scipy.stats import bartlett
+
+    return float(bartlett(*groups).pvalue)
+
+
+@cache
+def bonferroni(claims: int, df: float) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(1 - ALPHA / (2 * claims), df))
+
+
+@cache
+def dunnett(claims: int, df: float, ratio: float) -> float:
+    """c with P(|T₁| ≤ c, …, |Tₖ| ≤ c) = 95 % for k comparisons with one control (Dunnett 1955).
+
+    Tᵢ = (√(1 − b²) Zᵢ + b Z₀) / S with independent standard normal Z and S² = χ²(df)/df, where b² = 1/(1 + ratio) and
+    the control has `ratio` times the seeds of each other cell: integrated over Z₀ and S, solved for c."""
+    import numpy as np
+    from scipy.optimize import brentq
+    from scipy.stats import chi2, norm
+
+    b = math.sqrt(1 / (1 + ratio))
+    z, of_z = np.polynomial.hermite_e.hermegauss(64)
+    at, of_s = np.polynomial.legendre.leggauss(128)
+    s = np.sqrt(chi2.ppf((at + 1) / 2, df) / df)[:, None]  # equally likely parts of its law
+
+    def inside(c: float) -> float:
+        high, low = ((sign * c * s - b * z) / math.sqrt(1 - b**2) for sign in (1, -1))
+        held = (norm.cdf(high) - norm.cdf(low)) ** claims
+        return float(of_s / 2 @ held @ of_z / math.sqrt(2 * math.pi))
+
+    return float(brentq(lambda c: inside(c) - (1 - ALPHA), 0.5, 200.0, xtol=1e-6))
+
+
+def detectable(effect: Effect, critical: float) -> float:
+    """The true effect that would be found with 80 % probability."""
+    from scipy.stats import t
+
+    return (critical + float(t.ppf(POWER, effect.df))) * effect.error

@@ -1,0 +1,56 @@
+"""Energy removed against accuracy gained: how much of its excess energy MHE takes from each network."""
+
+from collections.abc import Iterable
+from statistics import fmean
+
+from hypersphere.paper.cells import Cell, Protocol
+from hypersphere.paper.claims import NETWORKS
+from hypersphere.paper.state import Evidence
+from hypersphere.paper.tables import BYOL, TABLES
+from hypersphere.report.pipes import pipes
+
+DOSE = """### Energy removed and accuracy gained
+
+The energy (a2) of a network's weights at the end of training, as the share of BYOL's excess that is gone: 0 % is
+BYOL's energy, 100 % the lowest energy among these runs. Beside it the linear accuracy gained over BYOL, in points, and
+the effective rank of the features. Runs: {protocol}, means over seeds.
+
+"""
+
+
+def dose_table(evidence: Evidence) -> str:
+    """By the protocol with the most cells; empty if BYOL or all others have not run."""
+    cells = [*dict.fromkeys((*TABLES["tab:weight"].cells, *TABLES["tab:sections"].cells))]
+    protocols = [p for p in evidence.protocols(cells) if evidence.of(BYOL, p)]
+    if not protocols:
+        return ""
+    protocol = max(protocols, key=lambda p: sum(bool(evidence.of(cell, p)) for cell in cells))
+    energies = {cell: _energies(evidence, cell, protocol) for cell in cells}
+    known = {cell: energy for cell, energy in energies.items() if len(energy) == len(NETWORKS)}
+    if BYOL not in known or len(known) < 2:
+        return ""
+    header = ("cell", *(f"{network}: removed" for network in NETWORKS), "top-1 gained", "effective rank")
+    return "\n".join([DOSE.format(protocol=protocol), *pipes(header, _rows(evidence, known, protocol)), ""])
+
+
+def _rows(evidence: Evidence, known: dict[Cell, list[float]], protocol: Protocol) -> Iterable[Iterable[str]]:
+    byol, least = known[BYOL], [min(column) for column in zip(*known.values(), strict=True)]
+    for cell, energy in known.items():
+        removed = [
+            f"{100 * (at_byol - now) / (at_byol - low):.1f} %" if at_byol > low else "–"
+            for at_byol, now, low in zip(byol, energy, least, strict=True)
+        ]
+        gained = _mean(evidence, cell, "top-1", protocol) - _mean(evidence, BYOL, "top-1", protocol)
+        rank = _mean(evidence, cell, "effective rank", protocol)
+        yield cell.name, *removed, f"{gained:+z.2f}", f"{rank:.0f}"
+
+
+def _energies(evidence: Evidence, cell: Cell, protocol: Protocol) -> list[float]:
+    """Of each network, at the end."""
+    columns = (evidence.values(cell, f"energy_of_weights/{network}", protocol).values() for network in NETWORKS)
+    return [fmean(values) for values in columns if values]
+
+
+def _mean(evidence: Evidence, cell: Cell, metric: str, protocol: Protocol) -> float:
+    values = evidence.values(cell, metric, protocol).values()
+    return fmean(values) if values else float("nan")

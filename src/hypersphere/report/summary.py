@@ -1,0 +1,80 @@
+"""The first page of RESULTS.md: ten claims in one picture and one paragraph, and where we differ from the paper."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hypersphere.paper.cells import Protocol
+from hypersphere.paper.claim import Claim
+from hypersphere.paper.claims import CLAIMS, MAIN
+from hypersphere.paper.deviations import DEVIATIONS
+from hypersphere.paper.verdict import WORDS, Judge, Verdict
+from hypersphere.report.pipes import pipes
+
+SUMMARY = """## Summary
+
+{picture}Each claim of the paper with its published effect and our effect, and their 95 % intervals. The published
+interval is the binomial error of 5,000 images, without that of the seeds; ours is that of the seeds. The shaded side is
+the claimed one. n is the number of seeds; one seed has no interval.
+
+"""
+DIFFERENCES = """### Where we differ from the paper
+
+What the text leaves open, and what we changed. More is in the docstrings of `src/hypersphere/paper`.
+
+"""
+
+
+class Shown(NamedTuple):
+    """A main claim with its verdict by each protocol that has runs of it."""
+
+    claim: Claim
+    verdicts: dict[Protocol, Verdict]
+
+    @property
+    def best(self) -> tuple[Protocol, Verdict] | None:
+        """The first that is decided, else the one with the most seeds."""
+        decided = [one for one in self.verdicts.items() if one[1].word != "undecided"]
+        known = sorted(self.verdicts.items(), key=lambda one: -min(one[1].effect.n if one[1].effect else (0,)))
+        return next(iter([*decided, *known]), None)
+
+
+def main_claims(judge: Judge, protocols: Sequence[Protocol]) -> list[Shown]:
+    by_sentence = {claim.sentence: claim for claim in CLAIMS}
+    shown = []
+    for sentence in MAIN:
+        claim = by_sentence[sentence]
+        found = {protocol: judge(claim, protocol) for protocol in protocols}
+        shown.append(Shown(claim, {p: v for p, v in found.items() if v.effect is not None}))
+    return shown
+
+
+def summary(judge: Judge, protocols: Sequence[Protocol], picture: str | None) -> str:
+    """`picture`: where the forest plot is, if it is drawn."""
+    shown = main_claims(judge, protocols)
+    drawn = f"![The ten main claims: published and found effects with their intervals]({picture})\n\n"
+    rows = ((d.point, d.paper, d.here) for d in DEVIATIONS)
+    table = "\n".join(pipes(("point", "paper", "here"), rows))
+    head = SUMMARY.format(picture=drawn if picture else "")
+    return head + conclusions(shown) + "\n" + DIFFERENCES + table + "\n"
+
+
+def conclusions(shown: Sequence[Shown]) -> str:
+    """One paragraph, from the verdicts."""
+    by_word: dict[str, list[str]] = {word: [] for word in WORDS}
+    for one in shown:
+        if one.best is not None and one.best[1].half_width is not None:
+            protocol, verdict = one.best
+            told = f"{one.claim.sentence.removesuffix('.')} ({protocol}: {_told(one.claim, verdict)})"
+            by_word[verdict.word].append(told)
+    decided = sum(len(by_word[word]) for word in WORDS[:-2])
+    waiting = len(shown) - decided - len(by_word["undecided"])
+    sentences = [f"Of the {len(shown)} main claims {decided or 'none'} {'is' if decided == 1 else 'are'} decided."]
+    sentences += [f"*{word.capitalize()}*: {'; '.join(of_word)}." for word, of_word in by_word.items() if of_word]
+    sentences += [f"The other {waiting} wait for a second seed of a cell, or for its first."] * (waiting > 0)
+    return " ".join(sentences) + "\n"
+
+
+def _told(claim: Claim, verdict: Verdict) -> str:
+    published = "" if claim.published is None else f", published {claim.published:+.2f}"
+    excluded = ", which our interval excludes" * (verdict.word == "undecided" and verdict.excludes_published)
+    return f"{verdict.effect}{published}{excluded}"

@@ -1,0 +1,98 @@
+"""Intervals, compared with scipy's and with least squares."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hypersphere.paper.claims import NETWORKS, factorial, interactions
+from hypersphere.paper.estimates import Spread, bonferroni, combine, detectable, dunnett, pooled
+from hypersphere.paper.state import estimate
+from hypersphere.paper.tables import TABLES
+
+
+def test_an_estimate_is_the_t_interval():
+    values = [90.1, 90.9, 90.4]
+    found = estimate(values)
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert (found.mean - found.half_width, found.mean + found.half_width) == pytest.approx((low, high))
+    assert estimate([1.0]).half_width is None
+    assert estimate([]) is None
+
+
+def test_without_a_pool_a_difference_is_welchs():
+    one, other = [90.1, 90.9, 90.4, 91.0], [89.0, 89.2]
+    found = combine([one, other], [1, -1], None)
+    wanted = stats.ttest_ind(one, other, equal_var=False)
+    interval = wanted.confidence_interval(0.95)
+    assert found.spread == "Welch"
+    assert found.df == pytest.approx(wanted.df)
+    assert (found.mean - found.half_width, found.mean + found.half_width) == pytest.approx(
+        (interval.low, interval.high)
+    )
+    assert combine([one, [89.0]], [1, -1], None).half_width is None
+
+
+def test_a_pooled_difference_is_students():
+    one, other = [90.1, 90.9, 90.4, 91.0], [89.0, 89.6, 88.9]
+    pool, shared_by = pooled({"one": one, "other": other})
+    assert shared_by == {"one", "other"}
+    interval = stats.ttest_ind(one, other).confidence_interval(0.95)
+    found = combine([one, other], [1, -1], pool)
+    assert found.spread == "pooled"
+    assert found.mean - found.half_width == pytest.approx(interval.low)
+
+
+def test_cells_that_vary_more_leave_the_pool():
+    rng = np.random.default_rng(0)
+    cells = {f"cell {n}": rng.normal(90, 0.2, 3).tolist() for n in range(8)}
+    wide, single = {"wide": [10.0, 90.0, 91.0]}, {"single": [90.0]}
+    pool, shared_by = pooled({**cells, **wide, **single})
+    assert shared_by == cells.keys()
+    assert pool.df == 16
+    assert pool.variance == pytest.approx(np.mean([np.var(values, ddof=1) for values in cells.values()]))
+    assert pooled(single) == (None, set())
+    same = {"constant": [90.0, 90.0]}
+    assert pooled(same) == (Spread(0.0, 1), {"constant"})
+    assert pooled({**same, **cells})[1] == {"constant"}  # no normal sample: nothing shares its variance
+
+
+@pytest.mark.parametrize(("claims", "n", "control"), [(8, 3, 3), (3, 5, 5), (5, 3, 6), (2, 2, 4)])
+def test_critical_values_for_one_control_are_dunnetts(claims, n, control):
+    rng = np.random.default_rng(1)
+    samples = [rng.normal(size=n) for _ in range(claims)]
+    found = stats.dunnett(*samples, control=rng.normal(size=control), random_state=0)
+    interval = found.confidence_interval(0.95)
+    error = found._std * np.sqrt(1 / n + 1 / control)
+    wanted = (interval.high - interval.low)[0] / 2 / error
+    df = claims * (n - 1) + control - 1
+    assert dunnett(claims, df, control / n) == pytest.approx(wanted, rel=5e-3)
+    assert bonferroni(1, df) < dunnett(claims, df, control / n) < bonferroni(claims, df)
+
+
+def test_an_effect_that_could_have_been_seen_is_found_in_four_cases_of_five():
+    pool = Spread(0.04, 20)
+    effect = combine([[0.0] * 3, [0.0] * 3], [1, -1], pool)
+    smallest = detectable(effect, effect.critical(1))
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(smallest, effect.error, 20_000)
+    spread = np.sqrt(rng.chisquare(20, 20_000) / 20)
+    assert np.mean(drawn > effect.critical(1) * effect.error * spread) == pytest.approx(0.8, abs=0.02)
+
+
+def test_the_factorial_is_least_squares():
+    """Of the eight cells with factors coded ± ½, main effects are coefficients, interactions those of products."""
+    rng = np.random.default_rng(0)
+    table = TABLES["tab:sections"]
+    rows = [row for row in table.rows if row.labels[0] == "MHE (a2)"]
+    codes = np.array([[0.5 if mark == "✓" else -0.5 for mark in row.labels[1:]] for row in rows])
+    values = {row.cell: rng.normal(90, 1, 3).tolist() for row in rows}
+    f, g, q = np.repeat(codes, 3, axis=0).T
+    design = np.stack([np.ones(24), f, g, q, 2 * f * g, 2 * f * q, 2 * g * q, 4 * f * g * q], axis=1)
+    wanted, residual, *_ = np.linalg.lstsq(design, np.concatenate([values[row.cell] for row in rows]), rcond=None)
+    claims = [*(factorial(table, network) for network in NETWORKS), *(c.terms for c in interactions(table))]
+    pool = Spread(residual[0] / 16, 16)
+    covariance = np.linalg.inv(design.T @ design) * pool.variance
+    for place, terms in enumerate(claims, 1):
+        effect = combine([values[term.cell] for term in terms], [term.weight for term in terms], pool)
+        assert effect.mean == pytest.approx(wanted[place])
+        assert effect.error == pytest.approx(np.sqrt(covariance[place, place]))
