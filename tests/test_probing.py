@@ -49,6 +49,20 @@ def test_crops_are_those_in_memory_but_for_rounding_to_bytes(both):
     assert not torch.equal(ours[0][0][2], ours[1][0][0])  # another epoch, another crop
 
 
+def test_augmented_views_are_those_in_memory_but_for_rounding_to_bytes(both):
+    ours, theirs = (list(some[torch.arange(20)].augmented(3, torch.float32)) for some in both)
+    assert [len(part) for part in ours] == [3, 3]  # views of 16 images, then of 4
+    assert [len(part[0]) for part in ours] == [16, 4]
+    for ours_of_view, theirs_of_view in zip(*(zip(*parts, strict=True) for parts in (ours, theirs)), strict=True):
+        x, y = torch.cat(ours_of_view), torch.cat(theirs_of_view)
+        torch.testing.assert_close(x, y, rtol=0, atol=4 / 255 / min(RECIPE.std))
+    again = both[0][torch.arange(20)].augmented(3, torch.float32)
+    assert all(
+        torch.equal(x, y) for part, same in zip(ours, again, strict=True) for x, y in zip(part, same, strict=True)
+    )
+    assert not torch.equal(ours[0][0], ours[0][2])  # another view by the same augmentation
+
+
 def test_all_probes(both):
     probes = ("knn", "few-shot", "linear-cached", "linear", "semi-10")
     encoder = nn.Sequential(nn.AvgPool2d(16), nn.Flatten())
@@ -62,7 +76,7 @@ def test_all_probes(both):
     assert ours["linear"]["top1"] == 100
 
 
-def test_what_cannot_be_read_is_left_out_of_features_and_replaced_in_crops(both, tmp_path):
+def test_what_cannot_be_read_is_left_out_of_features_and_views_and_replaced_in_crops(both, tmp_path):
     files, _ = both
     (tmp_path / "broken.png").write_bytes(b"no picture")
     paths = (files.files.paths[0], tmp_path / "broken.png", files.files.paths[1])
@@ -72,5 +86,8 @@ def test_what_cannot_be_read_is_left_out_of_features_and_replaced_in_crops(both,
     ((x, replaced),) = some.cropped([(0, torch.tensor([1, 0]))], torch.float32)
     assert replaced.tolist() == [0, 0]
     assert torch.equal(x[0], x[1])
+    (views,) = some.augmented(4, torch.float32)
+    assert [len(view) for view in views] == [2] * 4
+    assert list(some[torch.tensor([1])].augmented(4, torch.float32)) == []
     with pytest.raises(UserError, match=r"none of 1 images could be read, such as .*broken.png"):
         some[torch.tensor([1])].features(nn.Flatten(), torch.float32)

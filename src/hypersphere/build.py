@@ -103,6 +103,10 @@ def spreadings_of(config: Config) -> tuple[Spreading, ...]:
     return tuple(Spreading(name, weight, loss) for name, (weight, loss) in losses.items() if weight)
 
 
+def regularizes_weights(config: Config) -> bool:
+    return bool(config.energy or config.orthogonality or config.regularizer)
+
+
 def regularizer_of(config: Config, method: Method) -> Callable[[], Tensor] | None:
     """The sum of those of the weights that a config weighs."""
     try:

@@ -42,14 +42,15 @@ class FromFiles:
         dtype: torch.dtype,
         workers: int,
         draws: int = VIEWS,
+        fill: bool = True,
     ) -> None:
-        """`draws`: the stream of random numbers that crops and colours are drawn from."""
+        """`draws`: the stream of random numbers that crops and colours are drawn from. `fill`: as `Stream` has it."""
         self.files, self.recipe, self.seed, self.device, self.dtype = files, recipe, seed, device, dtype
         self.draws = draws
         self.labels = None if files.labels is None else files.labels.to(device)
         make, side = partial(crops, recipe=recipe), smallest_side(recipe)
         pin = device.type == "cuda"
-        self.stream = Stream(files.paths, make, side=side, workers=workers, white=files.white, pin=pin)
+        self.stream = Stream(files.paths, make, side=side, workers=workers, white=files.white, pin=pin, fill=fill)
 
     def __call__(self, order: Order) -> Generator[Batch, None, None]:
         """Workers go on to the next epoch while the last batches of this one are learnt from."""

@@ -18,6 +18,7 @@ from hypersphere.build import (
     build_method,
     plan_of,
     regularized_parts,
+    regularizes_weights,
     rehearse_update,
     trainer_of,
     try_encoder,
@@ -239,7 +240,7 @@ def _new_trainer(config: Config, how: Execution, learnt: Images, begin: bool) ->
     method = build_method(config, learnt.channels, len(learnt.classes), begin=begin)
     method = method.to(how.device).to(memory_format=how.layout)
     try_encoder(config, method, learnt)
-    if HEADS in config.energy_layers and (config.energy or config.orthogonality or config.regularizer):
+    if HEADS in config.energy_layers and regularizes_weights(config):
         tell(f"{config.title}: regularizes the weights of {', '.join(regularized_parts(config, method))}")
     trainer = trainer_of(config, method, how)
     if how.kernels and launched() == 1:

@@ -14,7 +14,7 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate.features import encode, frozen
 from hypersphere.feed import FromFiles
 from hypersphere.progress import progress_bar
-from hypersphere.views import Recipe, evaluation_view
+from hypersphere.views import Recipe, evaluation_view, with_views
 from hypersphere.views.crops import middle_of
 
 
@@ -73,3 +73,12 @@ class InFiles:
         for batch in feed((epoch, [sample]) for epoch, sample in order):
             assert batch.label is not None
             yield batch.views[0], batch.label
+
+    def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+        recipe = with_views(self.recipe, views)
+        feed = FromFiles(self.files, recipe, self.seed, self.device, dtype, self.workers, fill=False)
+        parts = torch.arange(len(self)).split(self.at_once // 4)
+        with progress_bar("reading views", len(self), show=self.progress) as bar:
+            for decoded in feed.stream(feed.asked(sample, 0) for sample in parts):
+                yield feed.finish(decoded, 0).views
+                bar.update(int(decoded.sample[-1]) + 1)

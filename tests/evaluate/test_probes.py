@@ -29,6 +29,7 @@ from hypersphere.evaluate import (
     linear,
     linear_cached,
 )
+from hypersphere.evaluate.knn import SETTINGS, knn_range
 from hypersphere.evaluate.linear import SoftmaxRegression
 from hypersphere.views import RECIPES, Views
 
@@ -55,6 +56,16 @@ def test_knn_agrees_with_scikit_learn(sets, k, temperature):
     theirs.fit(features.double(), labels)
     wanted = 100 * theirs.score(queries.double(), truth)
     assert knn(features, labels, queries, truth, k, temperature).top1 == pytest.approx(wanted, abs=0.3)
+
+
+def test_the_range_of_knn_is_between_its_best_and_its_worst_setting(sets):
+    features, labels, queries, truth = sets
+    found = [knn(*sets, k, temperature).top1 for k, temperature in SETTINGS]
+    assert knn_range(*sets) == pytest.approx(max(found) - min(found))
+    assert max(found) > min(found)
+    assert len(SETTINGS) == 20
+    few = knn_range(features[:15], labels[:15], queries, truth)  # where there are fewer than k
+    assert 0 <= few <= 100
 
 
 def test_a_class_without_a_vote_is_no_answer_of_knn():

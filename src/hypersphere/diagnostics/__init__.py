@@ -5,9 +5,11 @@ from hypersphere.diagnostics.cloud import Cloud, Measured, distinct, gather
 from hypersphere.diagnostics.collapse import CollapseAlarm, SpreadMonitor, spread
 from hypersphere.diagnostics.embeddings import Embeddings, of_array, read_embeddings
 from hypersphere.diagnostics.even import even_energy, even_uniformity
-from hypersphere.diagnostics.findings import Finding, aligned, findings_of, on_the_circle, rank_me
+from hypersphere.diagnostics.findings import Finding, aligned, findings_of, on_the_circle
+from hypersphere.diagnostics.gradients import GradientMonitor, Losses, gradient_ratios
 from hypersphere.diagnostics.layers import EnergyMonitor, block_outputs
 from hypersphere.nn.blocks import blocks_of
+from hypersphere.sphere import rankme as rank_me
 
 __all__ = [
     "Cloud",
@@ -15,6 +17,8 @@ __all__ = [
     "Embeddings",
     "EnergyMonitor",
     "Finding",
+    "GradientMonitor",
+    "Losses",
     "Measured",
     "SpreadMonitor",
     "aligned",
@@ -26,6 +30,7 @@ __all__ = [
     "even_uniformity",
     "findings_of",
     "gather",
+    "gradient_ratios",
     "of_array",
     "on_the_circle",
     "plane_density",

@@ -10,7 +10,7 @@ from hypersphere.diagnostics.circle import angle_counts, bin_angles, von_mises_d
 from hypersphere.diagnostics.cloud import Cloud, Measured, distinct
 from hypersphere.diagnostics.collapse import RANK, VARIES
 from hypersphere.diagnostics.even import even_energy, even_uniformity
-from hypersphere.sphere import alignment, effective_rank, hyperspherical_energy, uniformity, unit
+from hypersphere.sphere import alignment, effective_rank, hyperspherical_energy, rankme, uniformity, unit
 
 Health = Literal["good", "weak", "bad", ""]  # "": no judgement
 BARS = "▁▂▃▄▅▆▇█"
@@ -128,15 +128,8 @@ def _of_dimensions(name: str, rank: float, cloud: Cloud) -> Finding:
     return Finding(name, Measured(rank), f"1 … {most}", sentence, health)  # type: ignore[arg-type]
 
 
-def rank_me(x: Tensor) -> Tensor:
-    """exp of the entropy of the singular values of x as it is, neither centred nor normalized (Garrido et al. 2023)."""
-    singular = torch.linalg.svdvals(x.double())
-    share = singular / singular.sum().clamp(min=torch.finfo(torch.float64).tiny) + 1e-7
-    return torch.exp(-(share * share.log()).sum())
-
-
 def _rank_me(cloud: Cloud) -> Finding:
-    return _of_dimensions("RankMe", float(rank_me(cloud.sample)), cloud)
+    return _of_dimensions("RankMe", float(rankme(cloud.sample)), cloud)
 
 
 def _spreads(cloud: Cloud) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hypersphere.data import Images
 from hypersphere.evaluate.features import View, at_once, extract
-from hypersphere.views import Recipe, Views, evaluation_view
+from hypersphere.views import Recipe, Views, evaluation_view, with_views
 
 
 class Pictures(Protocol):
@@ -37,6 +37,10 @@ class Pictures(Protocol):
 
     def cropped(self, order: Iterable[tuple[int, Tensor]], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
         """Of each epoch and sample: inputs of the encoder and their labels."""
+
+    def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+        """Batches of `views` augmented views of each image, in order: views of full size, as in training, the same in
+        each call. Images that cannot be read are left out."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,11 @@ class InMemory:
     def cropped(self, order: Iterable[tuple[int, Tensor]], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
         for epoch, sample in order:
             yield self.views.probing(self.images.pixels, sample, epoch, dtype), self.labels[sample]
+
+    def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+        make = Views(with_views(self.views.recipe, views), self.views.seed)
+        for sample in torch.arange(len(self), device=self.labels.device).split(max(1, self.at_once // 4)):
+            yield make.training(self.images.pixels, sample, 0, dtype)
 
 
 def centre(recipe: Recipe) -> View:

@@ -7,20 +7,41 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.data import Images
+from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
-from hypersphere.evaluate.features import Accuracy, evenness, extract, not_zero
+from hypersphere.evaluate.features import Accuracy, encode, evenness, extract, frozen, not_zero, seldom
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
-from hypersphere.evaluate.knn import knn
+from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.evaluate.pictures import Pictures, centre
 from hypersphere.probes import EVERY_PROBE, PROBES
 from hypersphere.progress import progress_bar
-from hypersphere.sphere import effective_rank, uniformity
+from hypersphere.sphere import (
+    alignment,
+    alpha_req,
+    cluster_learnability,
+    effective_rank,
+    intrinsic_dimension,
+    lidar,
+    rankme,
+    uniformity,
+    wasserstein_uniformity,
+)
 from hypersphere.views import Recipe
 
 Evaluation = dict[str, dict[str, float]]
 Stored = tuple[Tensor, Tensor, Tensor, Tensor]  # features and labels, queries and their truth
+MEASURES = {  # of held-out features; they need no labels
+    "uniformity": uniformity,
+    "effective_rank": effective_rank,
+    "rankme": rankme,
+    "alpha_req": alpha_req,
+    "wasserstein_uniformity": wasserstein_uniformity,
+    "cluster_learnability": cluster_learnability,
+    "intrinsic_dimension": intrinsic_dimension,
+}
+VIEWED, VIEWS = 1000, 10  # held-out images, at most, and augmented views of each, for LiDAR and alignment
 
 
 def evaluate_encoder(
@@ -61,18 +82,39 @@ def evaluate_encoder(
         if name in probes:
             some = few_labels(train, share)
             found[name] = {**learnt_by(fine_tune, some, name, epochs), "labels": len(some)}
-    found["sphere"] = _on_the_sphere(queries)
+    found["sphere"] = _on_the_sphere(queries, lambda: _features_of_views(encoder, test, precision))
     return found
 
 
-def _on_the_sphere(features: Tensor) -> dict[str, float]:
+def _on_the_sphere(features: Tensor, of_views: Callable[[], Tensor]) -> dict[str, float]:
+    """Measures that need no labels. Rows of zeros do not count, nor do images with a view whose features are zero.
+
+    `of_views` computes the features of augmented views, images × views × dimensions.
+    """
     there = not_zero(features)
     found: dict[str, float] = {"images": len(features)}
     if len(there) < len(features):
         found["zero_rows"] = len(features) - len(there)
     if len(there) > 1:
-        found |= {"uniformity": float(uniformity(there)), "effective_rank": float(effective_rank(there))}
+        found |= {name: float(measure(there)) for name, measure in MEASURES.items()}
+        views = of_views()
+        views = views[views.any(dim=2).all(dim=1)]
+        apart = alignment(views[:, 0], views[:, 1]) if len(views) else math.nan
+        found |= {"lidar": float(lidar(views)), "alignment": float(apart)}
     return found
+
+
+def _features_of_views(encoder: nn.Module, images: Pictures, precision: torch.dtype) -> Tensor:
+    """Features of augmented views of some images, chosen evenly: images × views × dimensions, float32."""
+    device = images.labels.device
+    some = images[evenly(len(images), VIEWED).to(device)]
+    kind = precision if device.type == "cuda" else torch.float32
+    with frozen(encoder), seldom():
+        parts = [
+            torch.stack([encode(encoder, view, precision) for view in views], dim=1)
+            for views in some.augmented(VIEWS, kind)
+        ]
+    return torch.cat(parts) if parts else torch.empty(0, VIEWS, 1)
 
 
 def _of_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Evaluation:
@@ -84,7 +126,7 @@ def _of_features(sets: Stored, probes: Sequence[str], neighbours: int, temperatu
             found[f"{shots}-shot"] = {"top1": mean, "interval": half}
     if "knn" in probes:
         voting = {"k": min(neighbours, len(sets[0])), "temperature": temperature}
-        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), **voting}
+        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), **voting, "range": knn_range(*sets)}
     if "linear-cached" in probes:
         found["linear-cached"] = linear_cached(*sets)._asdict()
     return found

@@ -14,7 +14,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "top-5": ("linear", "top5"),
     "linear-cached": ("linear-cached", "top1"),
     "k-NN": ("knn", "top1"),
-    "k-NN range": ("knn-settings", "range"),
+    "k-NN range": ("knn", "range"),
     "uniformity": ("sphere", "uniformity"),
     "effective rank": ("sphere", "effective_rank"),
 }

@@ -1,6 +1,8 @@
 """The mathematics of the unit hypersphere: potentials over pairs of points, and what reduces them."""
 
+from hypersphere.sphere.clid import cluster_learnability, intrinsic_dimension
 from hypersphere.sphere.kmeans import spherical_kmeans
+from hypersphere.sphere.label_free import alpha_req, lidar, rankme, wasserstein_uniformity
 from hypersphere.sphere.losses import byol_loss, info_nce, nt_xent
 from hypersphere.sphere.measures import alignment, effective_rank, hyperspherical_energy, uniformity
 from hypersphere.sphere.sinkhorn import sinkhorn
@@ -9,16 +11,22 @@ from hypersphere.sphere.unit import unit
 
 __all__ = [
     "alignment",
+    "alpha_req",
     "byol_loss",
+    "cluster_learnability",
     "effective_rank",
     "hyperspherical_energy",
     "info_nce",
+    "intrinsic_dimension",
     "koleo",
+    "lidar",
     "nt_xent",
+    "rankme",
     "sigreg",
     "sinkhorn",
     "spherical_kmeans",
     "uniformity",
     "unit",
     "variance_covariance",
+    "wasserstein_uniformity",
 ]

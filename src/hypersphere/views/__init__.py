@@ -9,6 +9,7 @@ from hypersphere.views.recipes import (
     evaluation_view,
     folder_recipe,
     with_small_crops,
+    with_views,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "evaluation_view",
     "folder_recipe",
     "with_small_crops",
+    "with_views",
 ]

@@ -228,6 +228,12 @@ def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[
     return replace(recipe, augmentations=recipe.augmentations + (small,) * count)
 
 
+def with_views(recipe: Recipe, count: int) -> Recipe:
+    """The recipe with `count` views of full size, by its first two augmentations in turn, and no small crops."""
+    large = recipe.augmentations[:2]
+    return replace(recipe, augmentations=tuple(large[view % len(large)] for view in range(count)))
+
+
 _CIFAR = Augmentation()
 _PLAIN = Augmentation(jitter=0, grey=0)
 _BYOL = Augmentation(blur=1.0)
