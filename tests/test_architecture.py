@@ -174,7 +174,7 @@ ARROWS = {  # each part, and those before it that it may import
     },
     "gallery": {"data", "neighbours", "report", "vectors"},
     "jobs": {"config", "diagnostics", "fanout", "machine", "pretraining", "results", "run"},
-    "reproduce": {"jobs", "paper", "report", "results"},
+    "reproduce": {"jobs", "machine", "paper", "report", "results"},
     "grid": {"config", "fanout", "idle", "jobs", "lists", "methods", "paper", "recipes", "results"},
     "commands": {
         "bench",

@@ -96,14 +96,14 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(tmp_path, monkeypatch):
     assert processes.Processes(None, "cpu").places == processes.Processes(None, "cuda:1").places == 1
     three = processes.Processes(3, "auto")
     assert [seat.gpu for seat in three.free] == ["3", "GPU-5", "3"]
-    assert three.shared
-    assert not processes.Processes(2, "auto").shared
+    assert three.sharing == 2
+    assert processes.Processes(2, "auto").sharing == 1
 
 
 def test_runs_that_share_a_device_know_it(tmp_path, monkeypatch):
     monkeypatch.delenv("HYPERSPHERE_SHARED", raising=False)
     see = "(folder / 'told').write_text(os.environ.get('HYPERSPHERE_SHARED', 'no'))"
-    for workers, told in ((1, "no"), (2, "yes")):
+    for workers, told in ((1, "no"), (2, "2")):
         assert fan_out([work(tmp_path, f"of-{workers}", see)], tmp_path / "logs", FanOut(workers=workers), "cpu") == {}
         assert (tmp_path / "told").read_text() == told
 
@@ -227,3 +227,32 @@ def test_on_a_ray_cluster_a_killed_worker_costs_its_own_run_only(tmp_path):
     assert {file.stem for file in tmp_path.glob("*.done")} == {*"abcd", "killed"}
     assert (tries(tmp_path, "killed"), tries(tmp_path, "crashes"), tries(tmp_path, "a")) == (2, 3, 1)
     assert "killed: its Ray worker died; taken up again (1 of 2)" in found.stderr
+
+
+def test_nothing_is_started_that_would_not_be_done_in_time(tmp_path, capfd):
+    """Of three that are to take 1, 100 and 1 s the second is left out; one that takes longer is stopped, and saves."""
+    ends = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))"
+    save = "try: time.sleep(60)\n    except BaseException: (folder / 'saved').touch(); raise"
+    works = [
+        work(tmp_path, "short")._replace(seconds=1.0),
+        work(tmp_path, "long")._replace(seconds=100.0),
+        work(tmp_path, "late", f"{ends}\n    {save}")._replace(seconds=0.1),
+    ]
+    began = time.monotonic()
+    assert fan_out(works, tmp_path / "logs", FanOut(workers=1, retries=0), "cpu", time_limit=6.0) == {}
+    assert 5.5 < time.monotonic() - began < 15
+    assert {file.stem for file in tmp_path.glob("*.tries")} == {"short", "late"}
+    assert {file.stem for file in tmp_path.glob("*.done")} == {"short"}
+    assert (tmp_path / "saved").exists()
+    told = capfd.readouterr().err
+    assert "the run long: not started, it would take about" in told
+
+
+def test_a_slow_machine_makes_others_be_expected_to_take_as_much_longer(tmp_path):
+    """The first was to take 0.1 s and takes 2: the second, of 1 s, would take 20."""
+    works = [
+        work(tmp_path, "slow", "time.sleep(2)")._replace(seconds=0.1),
+        work(tmp_path, "other")._replace(seconds=1.0),
+    ]
+    fan_out(works, tmp_path / "logs", FanOut(workers=1), "cpu", time_limit=12.0)
+    assert {file.stem for file in tmp_path.glob("*.done")} == {"slow"}

@@ -1,6 +1,6 @@
 """One run from its config to its result, and many of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,14 +43,18 @@ def run_jobs(
     *,
     after: Callable[[], None] = lambda: None,
     progress: bool = True,
+    seconds: Mapping[str, float] | None = None,
+    time_limit: float | None = None,
     **where: Any,
 ) -> dict[str, str]:
-    """Results of all: why some have none, by title. `where`: device, root and the like, which change no result."""
+    """Results of all: why some have none, by title. `where`: device, root and the like, which change no result.
+    `seconds`: that jobs are expected to take, by name, for those that must be done within a `time_limit`."""
     make_folder(results)
     call = partial(finish, results=results, runs=runs, progress=progress, **where)
-    works = [Work(job.name, job.title, partial(call, job)) for job in jobs]
+    works = [Work(job.name, job.title, partial(call, job), (seconds or {}).get(job.name, 0.0)) for job in jobs]
     devices = {where.get("device", job.config.device) for job in jobs}
-    return fan_out(works, runs / "logs", how, devices.pop() if len(devices) == 1 else "auto", after)
+    device = devices.pop() if len(devices) == 1 else "auto"
+    return fan_out(works, runs / "logs", how, device, after, time_limit)
 
 
 def check_failed(failed: dict[str, str], total: int) -> None:
@@ -74,7 +78,7 @@ def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Res
         run = _trained(job, runs / job.name, progress, where)
     except Diverged as error:
         return Result(job.cell, job.config, job.config.hash, {}, 0.0, about, str(error).split(":")[0])
-    about |= {"shared": "yes"} if "shared" in run.written_by else {}  # it may have begun so
+    about |= {name: told for name, told in run.written_by.items() if name == "shared"}  # it may have begun so
     found = run.evaluate(job.probes, progress=progress) if job.probes and run.labelled else {}
     history = [line for line in run.metrics if "epoch" in line]
     angles = _angles(run.encoder, run.config, where)

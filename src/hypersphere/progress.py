@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from hypersphere.errors import UserError
 from hypersphere.launch import is_first
 
 PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
@@ -39,6 +41,19 @@ def duration(seconds: float) -> str:
     if hours < 72:
         return f"{hours:.1f} h"
     return f"{hours / 24:.0f} days" if hours < 9000 else f"{hours / 8766:,.1f} years"
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of 90s, 25m, 1.5h or 1h30m.
+
+    Raises:
+        UserError: If it is none of these.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UserError(f"{text!r} is no duration: write it as 90s, 25m or 1h30m")
+    return sum(float(number) * units[unit] for number, unit in parts)
 
 
 class Progress:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
@@ -18,6 +19,9 @@ from hypersphere.probes import TRANSFER_PROBES, Probe
 
 if TYPE_CHECKING:
     from hypersphere.grid import Point
+    from hypersphere.jobs import Job
+    from hypersphere.paper.cells import Protocol
+    from hypersphere.paper.state import Evidence
     from hypersphere.results import Result
 
 
@@ -165,7 +169,10 @@ class ReproduceOptions(FanOut):
     epochs: int | None = None
     # The hyperparameters that were tuned on validation images, instead of the paper's.
     tuned: bool = False
-    # Say what would run, and how long it would take.
+    # Time to spend, such as 25m or 1h30m: run what is missing and tells most per minute, of all tables or of NAME, and
+    # stop in time. Three runs share a large GPU unless --workers says otherwise (None: no limit).
+    budget: str | None = None
+    # List what would run, and how long it would take.
     dry_run: bool = False
     # auto: the GPU if there is one.
     device: str = "auto"
@@ -180,44 +187,88 @@ class ReproduceOptions(FanOut):
 
 
 def reproduce(words: list[str]) -> None:
+    began = time.monotonic()
     words = value_optional(words, "--ray")
     name = take_word(words, ReproduceOptions, "NAME")
-    about = "List the paper's tables and figures with the state of each cell; with NAME, run what that one lacks."
+    about = (
+        "List the paper's tables and figures with the state of each cell; with NAME, run what that one lacks; with\n"
+        "--budget, run what tells most in that time."
+    )
     options = parse(ReproduceOptions, words, "hypersphere reproduce [NAME]", about, ReproduceOptions())
     if options.seeds < 1 or (options.epochs is not None and options.epochs < 1):
         raise UserError("`seeds` and `epochs` must be at least 1")
     if options.first_seed < 0:
         raise UserError(f"`first_seed` must be at least 0, not {options.first_seed}")
-    from hypersphere.files import check_file
-    from hypersphere.jobs import check_failed, run_jobs
+    if name is None and options.cells:
+        raise UserError("`cells` are those of a table: hypersphere reproduce NAME --cells …")
+    if options.budget is not None and options.workers == 0:
+        raise UserError("`budget` needs runs in processes of their own, which can be stopped: leave `workers` 0 out")
     from hypersphere.paper.catalogue import named, protocol_for
     from hypersphere.paper.cells import TUNED, Protocol
     from hypersphere.paper.state import Evidence
-    from hypersphere.progress import counted
     from hypersphere.report.terminal import list_jobs, list_tables
-    from hypersphere.reproduce import missing, write_page
+    from hypersphere.reproduce import missing
     from hypersphere.results import read_results
 
     if options.tuned and not TUNED:
         raise UserError("nothing has been tuned yet: leave `tuned` out")
     evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    if name is None:
-        if options.cells:
-            raise UserError("`cells` are those of a table: hypersphere reproduce NAME --cells …")
+    wanted = None if name is None else named(name)
+    jobs = [] if wanted is None else [*missing(wanted, evidence, seeds, options.cells, protocol_for(wanted, protocol))]
+    if options.budget is not None:
+        _spend(options, evidence, jobs if wanted is not None else None, protocol, began)
+    elif wanted is None:
         list_tables(evidence, seeds, protocol, options.device)
         if not evidence.results:
             print(f"No results in {options.results}: those of the project are in its repository, in results.")
+    elif options.dry_run:
+        list_jobs(jobs, evidence, options.device)
+    else:
+        _run(options, jobs)
+
+
+def _spend(
+    options: ReproduceOptions, evidence: "Evidence", jobs: "list[Job] | None", protocol: "Protocol", began: float
+) -> None:
+    """`jobs`: of the table that was named, to choose from; None: all that is missing anywhere."""
+    from hypersphere.progress import duration, parse_duration
+    from hypersphere.report.terminal import list_plan, prices_of
+    from hypersphere.reproduce import STOPPING, default_workers, first_that_fit, within
+
+    assert options.budget is not None
+    budget = parse_duration(options.budget)
+    workers = options.workers or default_workers(options.device)
+    prices, left = prices_of(evidence, options.device), budget - STOPPING
+    if jobs is not None:
+        plan = [(job, "") for job in first_that_fit(jobs, prices, left, workers)]
+    else:
+        given = options.epochs is not None or options.tuned
+        chosen = {"protocols": (protocol,)} if given else {}
+        found = within(left, evidence, prices, workers, seeds=options.seeds, **chosen)
+        plan = [(job, missing.sentence) for job, missing in found]
+    seconds = {job.name: workers * prices.whole(job.config, job.probes, job.trained) for job, _ in plan}
+    list_plan(plan, seconds, workers, budget)
+    if options.dry_run or not plan:
         return
-    wanted = named(name)
-    jobs = list(missing(wanted, evidence, seeds, options.cells, protocol_for(wanted, protocol)))
-    if options.dry_run:
-        list_jobs(jobs, options.device)
-        return
+    spent = time.monotonic() - began
+    how = dataclasses.replace(options, workers=workers)
+    _run(how, [job for job, _ in plan], seconds=seconds, time_limit=left - spent)
+    print(f"stopped after {duration(time.monotonic() - began)} of {duration(budget)}")
+
+
+def _run(options: ReproduceOptions, jobs: "list[Job]", **limits: Any) -> None:
+    from hypersphere.files import check_file
+    from hypersphere.jobs import check_failed, run_jobs
+    from hypersphere.progress import counted
+    from hypersphere.reproduce import write_page
+
     check_file(options.page, "page")
-    where = {"device": options.device, "root": options.root}
+    where: dict[str, Any] = {"device": options.device, "root": options.root}
     page = functools.partial(write_page, options.results, options.page)
-    failed = run_jobs(jobs, options.results, options.runs, options, after=page, **where)
+    before = {*options.results.glob("*.json")}
+    failed = run_jobs(jobs, options.results, options.runs, options, after=page, **limits, **where)
     page()
-    print(f"{counted(len(jobs) - len(failed), 'run')}: results in {options.results}, all of them in {options.page}")
+    made = len({*options.results.glob("*.json")} - before)
+    print(f"{counted(made, 'run')}: results in {options.results}, all of them in {options.page}")
     check_failed(failed, len(jobs))

@@ -1,6 +1,7 @@
 """Starts what there is room for, takes up again what died, and says how far it all is."""
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -25,21 +26,28 @@ def fan_out(
     how: FanOut,
     device: str = "auto",
     after: Callable[[], None] = lambda: None,
+    time_limit: float | None = None,
 ) -> dict[str, str]:
-    """Do all of them; `after` each that succeeds. Returns why those failed that did, by title."""
+    """Do all of them; `after` each that succeeds. Returns why those failed that did, by title.
+
+    With a `time_limit` in seconds, nothing is started that would not be done by then, by the time it is expected to
+    take; what is still running then is stopped, and saved."""
     if launched() > 1:
         raise UserError("many runs are started by one process, without torchrun: `workers` says how many at once")
     if not works:
         return {}
     here = how.workers == 0
     with _pool(how, device) as pool, _stop_requests(at_once=here) as caught, live_lines(show=not here) as show:
-        state = _State(works, folder, pool, how.retries, after)
+        state = _State(works, folder, pool, how.retries, after, time_limit)
         try:
             while state.going:
                 state.go()
                 show(state.lines())
                 if caught:
                     raise KeyboardInterrupt
+            if state.running:  # the time is up
+                pool.stop(state.running)
+                state.count_finished()
         except KeyboardInterrupt as asked:
             pool.stop(state.running)
             state.count_finished()
@@ -64,18 +72,26 @@ class _State:
     """Which runs wait, which are under way, and what became of the others."""
 
     def __init__(
-        self, works: Sequence[Work], folder: Path, pool: Pool, retries: int, after: Callable[[], None]
+        self,
+        works: Sequence[Work],
+        folder: Path,
+        pool: Pool,
+        retries: int,
+        after: Callable[[], None],
+        time_limit: float | None,
     ) -> None:
+        self.end = math.inf if time_limit is None else time.monotonic() + time_limit
         self.folder, self.pool, self.retries, self.after = folder, pool, retries, after
         self.total, self.waiting = len(works), deque(works)
         self.running: dict[Any, tuple[Work, float]] = {}  # by handle, with when it was started
         self.attempts: Counter[str] = Counter()
         self.seconds: list[float] = []  # that each finished one took
         self.failed: dict[str, str] = {}
+        self.pace = 1.0  # time taken over time expected, of the last run
 
     @property
     def going(self) -> bool:
-        return bool(self.waiting or self.running)
+        return bool(self.waiting or self.running) and time.monotonic() < self.end
 
     @property
     def done(self) -> int:
@@ -83,10 +99,19 @@ class _State:
 
     def go(self) -> None:
         """Start what there is room for, and see what has ended."""
-        while self.waiting and len(self.running) < self.pool.places:
-            self._start(self.waiting.popleft())
+        while self.waiting and len(self.running) < self.pool.places and (work := self._fitting()) is not None:
+            self._start(work)
         for handle, status in self.pool.ended(self.running).items():
             self._end(*self.running.pop(handle), status)
+
+    def _fitting(self) -> Work | None:
+        """The first that is done in time; those before it are left for another time."""
+        while self.waiting:
+            work = self.waiting.popleft()
+            if time.monotonic() + self.pace * work.seconds <= self.end:
+                return work
+            tell(f"{work.title}: not started, it would take about {duration(self.pace * work.seconds)}")
+        return None
 
     def _start(self, work: Work) -> None:
         place = self.folder / work.name
@@ -103,6 +128,7 @@ class _State:
     def _end(self, work: Work, began: float, status: int) -> None:
         if status == 0:
             self.seconds.append(time.monotonic() - began)
+            self.pace = self.seconds[-1] / work.seconds if work.seconds else 1.0
             tell(f"{work.title}: done in {duration(self.seconds[-1])}")
             try:
                 self.after()

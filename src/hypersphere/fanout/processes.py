@@ -29,7 +29,7 @@ class Processes:
     def __init__(self, workers: int | None, device: str) -> None:
         gpus = _gpus() if device in ("auto", "cuda") else []
         self.places = n = workers or len(gpus) or 1
-        self.shared = n > max(1, len(gpus))
+        self.sharing = -(-n // max(1, len(gpus)))  # runs on one device
         cores = own_cores()
         shares = [cores[place::n] if n <= len(cores) else cores for place in range(n)]
         self.free = [_Seat(gpus[place % len(gpus)] if gpus else None, shares[place]) for place in range(n)]
@@ -40,7 +40,7 @@ class Processes:
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), here)))
         environment = {**os.environ, "PYTHONPATH": path}
         environment |= {} if seat.gpu is None else {"CUDA_VISIBLE_DEVICES": seat.gpu}
-        environment |= {"HYPERSPHERE_SHARED": "yes"} if self.shared else {}
+        environment |= {"HYPERSPHERE_SHARED": str(self.sharing)} if self.sharing > 1 else {}
         command = [sys.executable, "-P", "-c", "from hypersphere.fanout.attempt import child; child()"]
         with open(folder / LOG, "ab") as log:
             process = subprocess.Popen(

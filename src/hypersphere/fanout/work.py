@@ -18,6 +18,7 @@ class Work(NamedTuple):
     name: str  # of its folder, which only one process works in at a time, and which holds its log
     title: str  # for people
     call: Callable[[], None]  # that can be pickled: a function of a module, with its arguments
+    seconds: float = 0.0  # that it is expected to take
 
 
 @dataclass(frozen=True)
