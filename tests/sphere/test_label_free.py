@@ -199,7 +199,7 @@ DEGENERATE = {
     "one point": torch.randn(1, 8),
     "two points": torch.randn(2, 8),
     "three points": torch.randn(3, 8),
-    "huge": 1e38 * torch.randn(50, 8),
+    "huge": 1e37 * torch.randn(50, 8),
     "tiny": 1e-38 * torch.randn(50, 8),
     "no number": torch.full((50, 8), math.nan),
     "infinite": torch.full((50, 8), math.inf),

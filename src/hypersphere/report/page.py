@@ -29,6 +29,7 @@ the layers of each part, whether or not the run regularizes it."""
 FAMILIES = (  # of measurements, and what their values are
     ("energy/", "Block: ", "mean pair energy, rad⁻²"),
     ("energy_of_weights/", "Weights: ", "pair energy summed over layers, rad⁻²"),
+    ("gradient_ratio/", "Gradient: ", "norm of the regularizer's over that of the loss"),
 )
 CIRCLE = """Where the features of %s images point. Above, a Gaussian kernel density in the plane (bandwidth 0.1),
 each shaded up to its own maximum; below, a von Mises–Fisher kernel density of the angle (κ = 50), all on one scale. The
