@@ -72,7 +72,7 @@ def test_the_page_has_all_its_parts_in_order(tree, runs):
     assert tree.said("h1") == ["Report of byol, byol-mhe"]
     assert tree.said("h2") == SECTIONS
     kinds = ("panel", "circle", "neighbours", "map")
-    assert [len(tree.of("figure", kind)) for kind in kinds] == [4 + len(energies(runs[0])), 2, 2, 2]
+    assert [len(tree.of("figure", kind)) for kind in kinds] == [4 + len(energies(runs[1])), 2, 2, 2]
     for attributes in tree.of("svg"):
         assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
 
@@ -96,14 +96,14 @@ def test_the_summary_has_the_numbers_of_the_files(tree, runs):
 
 def test_curves_are_those_of_the_metrics(tree, runs):
     titles = [a["aria-label"].partition(",")[0] for a in tree.of("svg") if a.get("viewbox") == "0 0 360 230"]
-    of = {"energy": "Block", "energy_of_weights": "Weights"}
-    blocks = [f"{of[name.partition('/')[0]]}: {name.partition('/')[2]}" for name in energies(runs[0])]
+    of = {"energy": "Block", "energy_of_weights": "Weights", "gradient_ratio": "Gradient"}
+    blocks = [f"{of[name.partition('/')[0]]}: {name.partition('/')[2]}" for name in energies(runs[1])]
     assert titles[:4] == ["k-NN accuracy", "Uniformity of features", "Training loss", "Loss between the views"]
     assert sorted(titles[4:]) == sorted(blocks)
     assert titles[4:].index("Block: output") == sum(title.startswith("Block") for title in titles) - 1
     lines = [len(a["points"].split()) for a in tree.of("polyline", "line")]
     steps = sum("loss" in line for line in read_metrics(runs[0] / "metrics.jsonl"))
-    assert lines == [2] * 4 + [steps] * 4 + [2] * 2 * len(blocks)
+    assert lines == [2] * 4 + [steps] * 4 + [2] * (len(energies(runs[0])) + len(blocks))
     values = [line["knn"] for line in read_metrics(runs[1] / "metrics.jsonl") if "knn" in line]
     assert f"byol-mhe, epoch 2: {values[-1]:.4g}" in tree.said("title")
 

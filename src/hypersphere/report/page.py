@@ -25,7 +25,8 @@ run that holds out the test set has learnt from those as well, without labels. U
 mean Gaussian potential of pairs (G2, t = 2); lower is more even. The loss is that of single updates."""
 ENERGIES = """Mean over pairs of the inverse squared angle, of what each block puts out for a fixed batch of the images
 measured on (averaged over the image); lower is more even. Of the weights: that of the neurons of a layer, summed over
-the layers of each part, whether or not the run regularizes it."""
+the layers of each part, whether or not the run regularizes it. Of runs that regularize weights: how strongly, as the
+norm of the regularizer's gradient over that of the loss, for each network."""
 FAMILIES = (  # of measurements, and what their values are
     ("energy/", "Block: ", "mean pair energy, rad⁻²"),
     ("energy_of_weights/", "Weights: ", "pair energy summed over layers, rad⁻²"),
