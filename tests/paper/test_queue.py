@@ -13,7 +13,7 @@ from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claims import CLAIMS
-from hypersphere.paper.cost import PROBE_EPOCHS, START, Prices, seconds
+from hypersphere.paper.cost import FEATURE_EPOCHS, PROBE_EPOCHS, START, Prices, seconds
 from hypersphere.paper.queue import STANDARD, Queue
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, TABLES, UNI
@@ -100,8 +100,9 @@ def test_costs_are_learnt_from_runs_of_the_same_device():
     assert prices.training(other) == pytest.approx(2 * count)  # of the same encoder
     assert Prices(800).training(other) == pytest.approx(count)
     whole = prices.whole(BYOL.config(0), ("knn", "linear"))
-    assert whole == pytest.approx(START + 2 * count * (1 + PROBE_EPOCHS / 300))
-    assert prices.whole(BYOL.config(0), ("knn",), trained=False) == START
+    assert whole == pytest.approx(START + 2 * count * (1 + (PROBE_EPOCHS + FEATURE_EPOCHS) / 300))
+    untrained = prices.whole(BYOL.config(0), ("knn",), trained=False)
+    assert untrained == pytest.approx(START + 2 * count * FEATURE_EPOCHS / 300)
     older = Prices.from_results([dataclasses.replace(runs[2], about={**about, "shared": "yes"})], "here", 800)
     assert older.training(small.config(0)) == pytest.approx(4 * count)  # by three, as it was then
 
@@ -162,7 +163,7 @@ def test_a_budget_is_spent_killed_and_spent_again_without_repeating_anything(tmp
     assert "stopped after" in out
 
 
-def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys):
+def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys, monkeypatch):
     where = ["--results", str(tmp_path), "--device", "cpu", "--dry-run"]
     for words, told in (
         (["--budget", "25"], "'25' is no duration"),
@@ -173,5 +174,6 @@ def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys):
         assert told in capsys.readouterr().err
     assert main(["reproduce", "fig:uni", "--budget", "31s", "--seeds", "1", *where]) == 0
     assert "nothing that is missing can be done in 31 s" in capsys.readouterr().out
+    monkeypatch.setattr(Prices, "whole", lambda self, config, probes, trained: 30.0 if not trained else 3600.0)
     assert main(["reproduce", "fig:uni", "--budget", "1m", "--seeds", "1", *where]) == 0
     assert capsys.readouterr().out.startswith("circle-random, 100 epochs, seed 0: 30 s\n1 run: about 30 s of 60 s")

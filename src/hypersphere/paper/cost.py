@@ -15,7 +15,9 @@ from hypersphere.results import Result
 
 SHARE = 0.4  # of the matmul rate that training reaches; `hypersphere bench` measures it
 START = 30.0  # seconds until the first update, and for what is written at the end
-PROBE_EPOCHS = 10  # of BYOL take as long as the 80 of the linear probe, whose images pass the encoder forwards, once
+# An image of BYOL takes eight times as long as one that only passes the encoder forwards, so in epochs of BYOL:
+PROBE_EPOCHS = 80 / 8  # of the linear probe
+FEATURE_EPOCHS = 0.5  # of the features of all images, and of views of some
 WORKERS_BEFORE = 3  # that shared a device where a result says no more than that it was shared
 # that a run on the test set learns from
 IMAGES = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "stl10": 105_000, "imagenet": 1_281_167}
@@ -54,7 +56,7 @@ class Prices:
     def whole(self, config: Config, probes: Sequence[str], trained: bool = True) -> float:
         """With its start and its evaluation."""
         each = self.training(config) / config.epochs
-        return START + each * (config.epochs * trained + PROBE_EPOCHS * ("linear" in probes))
+        return START + each * (config.epochs * trained + PROBE_EPOCHS * ("linear" in probes) + FEATURE_EPOCHS)
 
 
 def _sharing(run: Result) -> float:
