@@ -58,6 +58,7 @@ def within(
     evidence: Evidence,
     prices: Prices,
     workers: int,
+    sharing: int,
     protocols: Sequence[Protocol] = STANDARD,
     seeds: int = 3,
 ) -> list[tuple[Job, Missing]]:
@@ -67,15 +68,15 @@ def within(
         job = _job(cell, protocol, 0)
         return prices.whole(job.config, job.probes, job.trained)
 
-    chosen = Queue(Judge(evidence), protocols, seeds).fitting(price, seconds, workers)
+    chosen = Queue(Judge(evidence), protocols, seeds).fitting(price, seconds, workers, sharing)
     return [(_job(missing.cell, missing.protocol, missing.seed), missing) for missing in chosen]
 
 
-def first_that_fit(jobs: Sequence[Job], prices: Prices, seconds: float, workers: int) -> list[Job]:
+def first_that_fit(jobs: Sequence[Job], prices: Prices, seconds: float, workers: int, sharing: int) -> list[Job]:
     """Of a table's jobs, in its order, those that are done in so many seconds."""
     free, taken = [0.0] * workers, []
     for job in jobs:
-        end = min(free) + workers * prices.whole(job.config, job.probes, job.trained)
+        end = min(free) + sharing * prices.whole(job.config, job.probes, job.trained)
         if end <= seconds:
             free[free.index(min(free))] = end
             taken.append(job)
@@ -89,6 +90,12 @@ def default_workers(device: str) -> int:
         return 1
     memory = torch.cuda.get_device_properties(found).total_memory
     return max(1, min(3, memory // RUN_MEMORY)) * torch.cuda.device_count()
+
+
+def sharing_of(workers: int, device: str) -> int:
+    """Runs that share one device."""
+    gpus = torch.cuda.device_count() if pick_device(device).type == "cuda" else 1
+    return -(-workers // max(1, gpus))
 
 
 def _job(cell: Cell, protocol: Protocol, seed: int) -> Job:

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from hypersphere.paper.claims import NETWORKS, factorial, interactions
-from hypersphere.paper.estimates import Spread, bonferroni, combine, detectable, dunnett, pooled
+from hypersphere.paper.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled
 from hypersphere.paper.state import estimate
 from hypersphere.paper.tables import TABLES
 
@@ -51,9 +51,25 @@ def test_cells_that_vary_more_leave_the_pool():
     assert pool.df == 16
     assert pool.variance == pytest.approx(np.mean([np.var(values, ddof=1) for values in cells.values()]))
     assert pooled(single) == (None, set())
-    same = {"constant": [90.0, 90.0]}
-    assert pooled(same) == (Spread(0.0, 1), {"constant"})
-    assert pooled({**same, **cells})[1] == {"constant"}  # no normal sample: nothing shares its variance
+
+
+def test_seeds_that_agree_by_chance_are_seeds_like_others_but_tell_nothing_alone():
+    same = {"same": [90.0, 90.0]}
+    pool, shared_by = pooled({**same, "one": [90.0, 90.4], "other": [91.0, 91.2]})
+    assert shared_by == {"same", "one", "other"}
+    assert pool == Spread(pytest.approx((0.08 + 0.02) / 3), 3)
+    assert pooled(same) == (None, set())
+    assert combine([[90.0, 90.0], [91.0, 91.0]], [1, -1], None).half_width is None
+
+
+def test_the_error_is_not_below_that_of_the_cells_themselves():
+    """With few seeds a test does not see that these vary more than the pool says."""
+    one, other = [90.0, 91.0, 92.0], [89.0, 90.0, 91.0]
+    pool = Spread(0.01, 20)
+    own = combine([one, other], [1, -1], None)
+    found = combine([one, other], [1, -1], pool)
+    assert (found.error, found.df) == (pytest.approx(own.error), 20)
+    assert combine([one, other], [1, -1], Spread(9.0, 20)).error == pytest.approx(3 * (2 / 3) ** 0.5)
 
 
 @pytest.mark.parametrize(("claims", "n", "control"), [(8, 3, 3), (3, 5, 5), (5, 3, 6), (2, 2, 4)])
@@ -69,14 +85,14 @@ def test_critical_values_for_one_control_are_dunnetts(claims, n, control):
     assert bonferroni(1, df) < dunnett(claims, df, control / n) < bonferroni(claims, df)
 
 
-def test_an_effect_that_could_have_been_seen_is_found_in_four_cases_of_five():
-    pool = Spread(0.04, 20)
-    effect = combine([[0.0] * 3, [0.0] * 3], [1, -1], pool)
+@pytest.mark.parametrize("df", [1, 2, 20])
+def test_an_effect_that_could_have_been_seen_is_found_in_four_cases_of_five(df):
+    effect = Effect(0.0, 0.3, df, (3, 3), "pooled")
     smallest = detectable(effect, effect.critical(1))
     rng = np.random.default_rng(0)
-    drawn = rng.normal(smallest, effect.error, 20_000)
-    spread = np.sqrt(rng.chisquare(20, 20_000) / 20)
-    assert np.mean(drawn > effect.critical(1) * effect.error * spread) == pytest.approx(0.8, abs=0.02)
+    drawn = rng.normal(smallest, effect.error, 40_000)
+    spread = np.sqrt(rng.chisquare(df, 40_000) / df)
+    assert np.mean(drawn > effect.critical(1) * effect.error * spread) == pytest.approx(0.8, abs=0.01)
 
 
 def test_the_factorial_is_least_squares():

@@ -234,20 +234,20 @@ def _spend(
     """`jobs`: of the table that was named, to choose from; None: all that is missing anywhere."""
     from hypersphere.progress import duration, parse_duration
     from hypersphere.report.terminal import list_plan, prices_of
-    from hypersphere.reproduce import STOPPING, default_workers, first_that_fit, within
+    from hypersphere.reproduce import STOPPING, default_workers, first_that_fit, sharing_of, within
 
     assert options.budget is not None
     budget = parse_duration(options.budget)
     workers = options.workers or default_workers(options.device)
-    prices, left = prices_of(evidence, options.device), budget - STOPPING
+    prices, left, sharing = prices_of(evidence, options.device), budget - STOPPING, sharing_of(workers, options.device)
     if jobs is not None:
-        plan = [(job, "") for job in first_that_fit(jobs, prices, left, workers)]
+        plan = [(job, "") for job in first_that_fit(jobs, prices, left, workers, sharing)]
     else:
         given = options.epochs is not None or options.tuned
         chosen = {"protocols": (protocol,)} if given else {}
-        found = within(left, evidence, prices, workers, seeds=options.seeds, **chosen)
+        found = within(left, evidence, prices, workers, sharing, seeds=options.seeds, **chosen)
         plan = [(job, missing.sentence) for job, missing in found]
-    seconds = {job.name: workers * prices.whole(job.config, job.probes, job.trained) for job, _ in plan}
+    seconds = {job.name: sharing * prices.whole(job.config, job.probes, job.trained) for job, _ in plan}
     list_plan(plan, seconds, workers, budget)
     if options.dry_run or not plan:
         return

@@ -41,11 +41,19 @@ class Claim:
     @property
     def published_half_width(self) -> float | None:
         """Of the 95 % interval of the paper's effect if each accuracy is one run measured on `images` images: the
-        binomial error alone, without that of the seeds."""
+        binomial error, which is less if the images are the same, without that of the seeds."""
         if self.published is None:
             return None
         variances = (t.weight**2 * t.published * (100 - t.published) / self.images for t in self.terms if t.published)
         return Z95 * math.sqrt(sum(variances))
+
+    def excludes(self, mean: float, half_width: float) -> int:
+        """On which side of the published effect an effect with this interval lies: 1 above, −1 below, 0 if the errors
+        of both can explain the difference, or if nothing was published."""
+        if self.published is None or self.published_half_width is None:
+            return 0
+        gap = mean - self.published
+        return 0 if abs(gap) <= math.hypot(half_width, self.published_half_width) else int(math.copysign(1, gap))
 
     @property
     def bound(self) -> float:

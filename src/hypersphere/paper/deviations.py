@@ -11,7 +11,11 @@ class Deviation(NamedTuple):
 
 DEVIATIONS = (
     Deviation("Length", "300 epochs", "300, and as protocols of their own 100 epochs and *tuned* options"),
-    Deviation("Images behind a number", "most likely 5,000, one run", "the 10,000 test images, each seed listed"),
+    Deviation(
+        "Runs and images behind a number",
+        '"average of three runs"; by its digits, one run on 5,000 images',
+        "n runs on the 10,000 test images, each seed listed",
+    ),
     Deviation(
         "Options",
         "chosen on validation images, not given in full",

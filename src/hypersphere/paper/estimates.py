@@ -46,44 +46,44 @@ class Effect(NamedTuple):
 
 
 def combine(values: Sequence[Sequence[float]], weights: Sequence[float], pool: Spread | None) -> Effect:
-    """Σ weight · mean of values. `pool`: the spread that all of these cells share; without it, Welch's error."""
+    """Σ weight · mean of values, with its standard error if all have two values or more.
+
+    `pool` is the spread that all of these cells share. With few seeds no test sees all differences of spread, so if the
+    cells' own error (Welch's) is larger, that is taken; without a pool, it is taken with its own degrees of freedom."""
     mean = sum(w * fmean(of) for w, of in zip(weights, values, strict=True))
     n = tuple(map(len, values))
-    if pool is not None:
-        error = math.sqrt(pool.variance * sum(w**2 / k for w, k in zip(weights, n, strict=True)))
-        return Effect(mean, error, pool.df, n, "pooled")
     if min(n) < 2:
         return Effect(mean, math.nan, math.nan, n)
     parts = [w**2 * variance(of) / len(of) for w, of in zip(weights, values, strict=True)]
-    if not any(parts):  # all seeds agree to the last digit
-        return Effect(mean, 0.0, sum(n) - len(n), n, "Welch")
-    df = sum(parts) ** 2 / sum(part**2 / (k - 1) for part, k in zip(parts, n, strict=True))  # Satterthwaite's
-    return Effect(mean, math.sqrt(sum(parts)), df, n, "Welch")
+    own = math.sqrt(sum(parts))
+    if pool is not None:
+        shared = math.sqrt(pool.variance * sum(w**2 / k for w, k in zip(weights, n, strict=True)))
+        return Effect(mean, max(own, shared), pool.df, n, "pooled")
+    if own == 0:  # all seeds agree to the last digit: nothing is known of how they vary
+        return Effect(mean, math.nan, math.nan, n)
+    df = own**4 / sum(part**2 / (k - 1) for part, k in zip(parts, n, strict=True))  # Satterthwaite's
+    return Effect(mean, own, df, n, "Welch")
 
 
 def pooled(cells: Mapping[str, Sequence[float]]) -> tuple[Spread | None, set[str]]:
     """The variance that cells have in common, and which cells have it.
 
     Cells with two seeds or more are taken; while Bartlett's test rejects equal variances at 5 %, the one with the
-    largest variance leaves."""
+    largest variance leaves. Seeds that agree to the last digit are no evidence against the others' variance."""
     kept = {name: values for name, values in cells.items() if len(values) > 1}
-    while len(kept) > 1 and _bartlett([*kept.values()]) < ALPHA:
+    while _bartlett([values for values in kept.values() if variance(values) > 0]) < ALPHA:
         widest = max((variance(values), name) for name, values in kept.items())
         del kept[widest[1]]
     df = sum(len(values) - 1 for values in kept.values())
-    if df == 0:
-        return None, set()
     within = sum(variance(values) * (len(values) - 1) for values in kept.values())
-    return Spread(within / df, df), {*kept}
+    return (Spread(within / df, df), {*kept}) if within > 0 else (None, set())
 
 
 def _bartlett(groups: Sequence[Sequence[float]]) -> float:
-    """p-value of equal variances. Seeds that agree to the last digit, which has no logarithm, are no normal sample."""
-    if any(variance(group) == 0 for group in groups):
-        return 0.0 if any(variance(group) > 0 for group in groups) else 1.0
+    """p-value of equal variances."""
     from scipy.stats import bartlett
 
-    return float(bartlett(*groups).pvalue)
+    return float(bartlett(*groups).pvalue) if len(groups) > 1 else 1.0
 
 
 @cache
@@ -117,7 +117,14 @@ def dunnett(claims: int, df: float, ratio: float) -> float:
 
 
 def detectable(effect: Effect, critical: float) -> float:
-    """The true effect that would be found with 80 % probability."""
-    from scipy.stats import t
+    """The true effect (or, of a claim with slack, the distance from its bound) that would be found with 80 %
+    probability: by the noncentral t law."""
+    return _noncentrality(critical, effect.df) * effect.error
 
-    return (critical + float(t.ppf(POWER, effect.df))) * effect.error
+
+@cache
+def _noncentrality(critical: float, df: float) -> float:
+    from scipy.optimize import brentq
+    from scipy.stats import nct
+
+    return float(brentq(lambda shift: nct.sf(critical, df, shift) - POWER, 0.0, 4 * critical + 10, xtol=1e-6))

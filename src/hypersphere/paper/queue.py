@@ -58,31 +58,35 @@ class Queue:
                 self.most[key] = max(self.most[key], allowed)
 
     def scores(self) -> dict[Asked, tuple[float, str]]:
-        """Of one seed more of each: the bits that it tells, and the claim that gains most."""
+        """Of one seed more of each: the bits that it tells, and the claim that gains most. Of a cell without any seed
+        the first two are taken together, and half of what they tell: one alone decides nothing."""
         bits: defaultdict[Asked, float] = defaultdict(float)
         best: dict[Asked, tuple[float, str]] = {}
         for claim, protocol, weight in self.claims:
             parts = {term.cell: (term.weight**2, len(self.there[term.cell, protocol])) for term in claim.terms}
             variance = sum(share / _known(n) for share, n in parts.values())
             for cell, (share, n) in parts.items():
-                after = variance - share / _known(n) + share / _known(n + 1)
-                gain = weight * math.log2(variance / after) / 2
+                more = 1 if n else 2
+                after = variance - share / _known(n) + share / _known(n + more)
+                gain = weight * math.log2(variance / after) / 2 / more
                 bits[cell, protocol] += gain
                 best[cell, protocol] = max(best.get((cell, protocol), (0.0, "")), (gain, claim.sentence))
         return {key: (bits[key], best[key][1]) for key in bits if len(self.there[key]) < self.most[key]}
 
-    def fitting(self, price: Callable[[Cell, Protocol], float], seconds: float, workers: int) -> list[Missing]:
-        """Run after run, that which tells most per second, as long as it is done in time. If so many at once share the
-        device, each takes so many times as long."""
+    def fitting(
+        self, price: Callable[[Cell, Protocol], float], seconds: float, workers: int, sharing: int
+    ) -> list[Missing]:
+        """Run after run, that which tells most per second, as long as it is done in time by so many workers. Runs that
+        share a device with others take as many times as long."""
         free, taken = [0.0] * workers, []
         prices = {key: price(*key) for key in self.there}
         while fits := {
             key: (bits / prices[key], sentence)
             for key, (bits, sentence) in self.scores().items()
-            if free[0] + workers * prices[key] <= seconds
+            if free[0] + sharing * prices[key] <= seconds
         }:
             key = max(fits, key=lambda known: fits[known][0])
-            heapq.heapreplace(free, free[0] + workers * prices[key])
+            heapq.heapreplace(free, free[0] + sharing * prices[key])
             seed = next(n for n in itertools.count() if n not in self.there[key])
             self.there[key].add(seed)
             taken.append(Missing(*key, seed, fits[key][1], prices[key]))
@@ -90,8 +94,8 @@ class Queue:
 
 
 def _known(n: int) -> float:
-    """Seeds that a mean is known by; without any, half a seed's worth is known beforehand."""
-    return max(n, 0.5)
+    """Seeds' worth that is known of a mean: little as long as there is no second one to tell how seeds vary."""
+    return n if n > 1 else (0.1, 0.3)[n]
 
 
 def _open(judge: Judge, protocols: Sequence[Protocol]) -> Iterator[tuple[Claim, Protocol, float, bool]]:

@@ -90,7 +90,12 @@ def worst(metric: str, config: Config) -> float | None:
 
 def measured(run: Result, metric: str) -> float | None:
     """A number of the evaluation, or, by its name there, of the history, at its end or the mean; None of a run without
-    it."""
+    it, or if it is NaN."""
+    value = _measured(run, metric)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _measured(run: Result, metric: str) -> float | None:
     if metric == "training time, %":  # of a device of its own
         comparable = run.seconds > 0 and "shared" not in run.about
         return 100 * math.log(run.seconds) if comparable else None  # differences are percent of time

@@ -2,17 +2,18 @@
 
 1. A claim's effect is a combination of cells' means (most often a difference), of all seeds that have run; seeds of
    different cells are not paired. A seed that diverged counts as the worst result, not as absent.
-2. Its standard error comes from one variance, pooled over all cells of the protocol, dataset and encoder (Bartlett's
-   test decides which cells share it: `estimates.pooled`). If one of its cells does not share it, or if times are
-   compared, Welch's error of the claim's own cells is taken instead.
+2. Its standard error comes from one variance, pooled over all cells of the protocol, dataset, encoder, normalization
+   and optimizer (Bartlett's test decides which cells share it: `estimates.pooled`; cells with a diverged or collapsed
+   seed do not). If the error of the claim's own cells (Welch's) is larger, that is taken. If one of its cells does not
+   share the variance, or if times are compared, Welch's error is taken with its own degrees of freedom.
 3. Claims of one family are judged together: two-sided intervals that hold for all of them at once with 95 %, by Dunnett
-   if they share a control, else by Bonferroni. The families are those of `claims.py`.
+   if they share a control, else by Bonferroni. The families are those of `claims.py`, whether or not all have run.
 4. Each cell of the claim needs two seeds for an interval. By the family's, the effect is
    - *reproduced* if it lies on the claimed side of 0 (or of the bound, if something is said to hardly matter);
-   - *smaller than published* if it does so, but the claim's own 95 % interval lies below the published effect;
+   - *smaller than published* if it does so, but the published effect is larger by more than both errors explain;
    - *opposite* if it lies on the other side.
    Otherwise there is *no effect* if the claim's own 95 % interval lies inside ± 0.5 points (a main effect of the
-   factorial: ± 0.3) and does not contain the published effect.
+   factorial: ± 0.3) and does not contain the published value.
 5. Everything else is *undecided*, with the smallest effect that would have been found with 80 % probability.
 """
 
@@ -28,7 +29,7 @@ from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.claims import CLAIMS
 from hypersphere.paper.estimates import Effect, Spread, combine, detectable, pooled
-from hypersphere.paper.state import Evidence, measured
+from hypersphere.paper.state import Evidence, measured, worst
 
 Word = Literal[
     "reproduced", "smaller than published", "no effect", "opposite", "undecided", "not tested"
@@ -36,6 +37,7 @@ Word = Literal[
 WORDS: tuple[Word, ...] = Word.__args__  # type: ignore[attr-defined]
 MARGINS = {"top-1": 0.5, "top-5": 0.5, "k-NN": 0.5, "linear-cached": 0.5}  # points
 TIME = "training time, %"
+COLLAPSED = 1.0  # points above guessing at which a run has learnt nothing
 
 
 class Verdict(NamedTuple):
@@ -43,15 +45,17 @@ class Verdict(NamedTuple):
     effect: Effect | None = None
     half_width: float | None = None  # of the interval that holds for the family
     could_have_seen: float | None = None  # with 80 % probability
-    excludes_published: bool = False  # by the claim's own interval
+    against_published: int = 0  # −1 below the published effect by more than both errors, 1 above
     diverged: int = 0  # seeds, counted as the worst
 
     @property
     def told(self) -> str:
         """The word, and what goes with it."""
         seen = f", could have seen {self.could_have_seen:.2f}" if self.could_have_seen is not None else ""
+        side = {-1: "below the published effect", 1: "above the published effect"}
         parts = [self.word + seen * (self.word == "undecided")]
-        parts += ["published effect excluded"] * (self.word == "undecided" and self.excludes_published)
+        if self.against_published and self.word != "smaller than published":
+            parts.append(side[self.against_published])
         parts += [f"{self.diverged} diverged"] * (self.diverged > 0)
         return "; ".join(parts)
 
@@ -72,11 +76,11 @@ class Judge:
         diverged = sum(len(self.evidence.diverged(cell, protocol)) for cell in claim.cells)
         if not effect.spread:
             return Verdict("undecided", effect, diverged=diverged)
-        size, control = self._family(claim.family, claim.metric, protocol) if claim.family else (1, None)
+        size, control = self._family(claim.family, claim.metric) if claim.family else (1, None)
         critical = effect.critical(size, _ratio(claim, effect, control))
-        word, excludes = decide(claim, effect, critical * effect.error)
+        word, against = decide(claim, effect, critical * effect.error)
         smallest = detectable(effect, critical)
-        return Verdict(word, effect, critical * effect.error, smallest, excludes, diverged)
+        return Verdict(word, effect, critical * effect.error, smallest, against, diverged)
 
     def effect(self, claim: Claim, protocol: Protocol) -> Effect | None:
         """None if a cell of it has not run."""
@@ -109,16 +113,21 @@ class Judge:
     def _find_pool(self, protocol: Protocol, metric: str, setting: tuple) -> tuple[Spread | None, set[str]]:
         alike = [cell for cell in self.cells if cell.obstacle is None and is_of([cell], protocol)]
         alike = [cell for cell in alike if _setting(protocol.config(cell, 0)) == setting]
-        values = {cell.name: [*self.evidence.scores(cell, metric, protocol).values()] for cell in alike}
-        return pooled({name: of_cell for name, of_cell in values.items() if of_cell})
+        values = {cell.name: self.evidence.scores(cell, metric, protocol) for cell in alike}
+        lowest = worst(metric, protocol.config(alike[0], 0)) if alike else None
+        learnt = {
+            name: [*of_cell.values()]
+            for name, of_cell in values.items()
+            if lowest is None or not any(abs(value - lowest) < COLLAPSED for value in of_cell.values())
+        }
+        return pooled(learnt)
 
-    def _find_family(self, family: str, metric: str, protocol: Protocol) -> tuple[int, Cell | None]:
-        """How many claims of it have run, and what all are compared with."""
+    def _find_family(self, family: str, metric: str) -> tuple[int, Cell | None]:
+        """How many claims it has, and what all of them are compared with."""
         members = [claim for claim in self.claims if (claim.family, claim.metric) == (family, metric)]
-        tested = [claim for claim in members if self.effect(claim, protocol) is not None]
-        plain = all(claim.control is not None for claim in tested)
-        common = set.intersection(*(set(claim.cells) for claim in tested)) if tested and plain else set()
-        return max(1, len(tested)), next(iter(common), None)
+        plain = members and all(claim.control is not None for claim in members)
+        common = set.intersection(*(set(claim.cells) for claim in members)) if plain else set()
+        return max(1, len(members)), next(iter(common), None)
 
 
 def is_of(cells: Sequence[Cell], protocol: Protocol) -> bool:
@@ -126,22 +135,20 @@ def is_of(cells: Sequence[Cell], protocol: Protocol) -> bool:
     return protocol == AS_WRITTEN or all(map(protocol.changes, cells))
 
 
-def decide(claim: Claim, effect: Effect, half_width: float) -> tuple[Word, bool]:
-    """By the rule above; and whether the claim's own interval excludes the published effect. Signs are turned so that
-    the claimed side is above."""
+def decide(claim: Claim, effect: Effect, half_width: float) -> tuple[Word, int]:
+    """By the rule above; and on which side of the published effect ours lies, if both errors do not explain it."""
     assert effect.half_width is not None
-    mean, bound = claim.direction * effect.mean, claim.direction * claim.bound
-    low, high = mean - effect.half_width, mean + effect.half_width
-    published = None if claim.published is None else claim.direction * claim.published
-    excludes = published is not None and not low <= published <= high
-    margin = MARGINS.get(claim.metric, 0.0) if claim.margin is None else claim.margin
+    mean, bound = claim.direction * effect.mean, claim.direction * claim.bound  # the claimed side is above
+    against = claim.excludes(effect.mean, effect.half_width)
     if mean - half_width > bound:
-        smaller = published is not None and not claim.slack and high < published
-        return ("smaller than published" if smaller else "reproduced"), excludes
+        smaller = not claim.slack and claim.direction * against < 0
+        return ("smaller than published" if smaller else "reproduced"), against
     if mean + half_width < bound:
-        return "opposite", excludes
-    inside = not claim.slack and -margin < low and high < margin
-    return ("no effect" if inside and (published is None or excludes) else "undecided"), excludes
+        return "opposite", against
+    margin = MARGINS.get(claim.metric, 0.0) if claim.margin is None else claim.margin
+    inside = not claim.slack and abs(effect.mean) + effect.half_width < margin
+    contains = claim.published is not None and abs(effect.mean - claim.published) <= effect.half_width
+    return ("no effect" if inside and not contains else "undecided"), against
 
 
 def _ratio(claim: Claim, effect: Effect, control: Cell | None) -> float | None:
@@ -155,4 +162,4 @@ def _ratio(claim: Claim, effect: Effect, control: Cell | None) -> float | None:
 
 def _setting(config: Config) -> tuple:
     """What cells must share for their seeds to have one spread: what is learnt from, and what learns."""
-    return config.data, config.encoder, config.dimensions, config.holdout
+    return config.data, config.encoder, config.dimensions, config.norm, config.optimizer, config.holdout

@@ -9,12 +9,13 @@ from hypersphere.paper.claims import CLAIMS, MAIN
 from hypersphere.paper.deviations import DEVIATIONS
 from hypersphere.paper.verdict import WORDS, Judge, Verdict
 from hypersphere.report.pipes import pipes
+from hypersphere.report.verdicts import of_batch, published
 
 SUMMARY = """## Summary
 
 {picture}Each claim of the paper with its published effect and our effect, and their 95 % intervals. The published
-interval is the binomial error of 5,000 images, without that of the seeds; ours is that of the seeds. The shaded side is
-the claimed one. n is the number of seeds; one seed has no interval.
+interval is the binomial error of 5,000 images, an upper bound, without that of the seeds; ours is that of the seeds.
+The shaded side is the claimed one. n is the number of seeds; one seed has no interval.
 
 """
 DIFFERENCES = """### Where we differ from the paper
@@ -31,11 +32,9 @@ class Shown(NamedTuple):
     verdicts: dict[Protocol, Verdict]
 
     @property
-    def best(self) -> tuple[Protocol, Verdict] | None:
-        """The first that is decided, else the one with the most seeds."""
-        decided = [one for one in self.verdicts.items() if one[1].word != "undecided"]
-        known = sorted(self.verdicts.items(), key=lambda one: -min(one[1].effect.n if one[1].effect else (0,)))
-        return next(iter([*decided, *known]), None)
+    def answers(self) -> list[tuple[Protocol, Verdict]]:
+        """Those with an interval. The first, of the protocol closest to the paper's, is the answer."""
+        return [one for one in self.verdicts.items() if one[1].half_width is not None]
 
 
 def main_claims(judge: Judge, protocols: Sequence[Protocol]) -> list[Shown]:
@@ -62,10 +61,8 @@ def conclusions(shown: Sequence[Shown]) -> str:
     """One paragraph, from the verdicts."""
     by_word: dict[str, list[str]] = {word: [] for word in WORDS}
     for one in shown:
-        if one.best is not None and one.best[1].half_width is not None:
-            protocol, verdict = one.best
-            told = f"{one.claim.sentence.removesuffix('.')} ({protocol}: {_told(one.claim, verdict)})"
-            by_word[verdict.word].append(told)
+        if one.answers:
+            by_word[one.answers[0][1].word].append(_told(one))
     decided = sum(len(by_word[word]) for word in WORDS[:-2])
     waiting = len(shown) - decided - len(by_word["undecided"])
     sentences = [f"Of the {len(shown)} main claims {decided or 'none'} {'is' if decided == 1 else 'are'} decided."]
@@ -74,7 +71,10 @@ def conclusions(shown: Sequence[Shown]) -> str:
     return " ".join(sentences) + "\n"
 
 
-def _told(claim: Claim, verdict: Verdict) -> str:
-    published = "" if claim.published is None else f", published {claim.published:+.2f}"
-    excluded = ", which our interval excludes" * (verdict.word == "undecided" and verdict.excludes_published)
-    return f"{verdict.effect}{published}{excluded}"
+def _told(shown: Shown) -> str:
+    """The claim, its answer, and what other protocols say."""
+    claim, ((protocol, verdict), *others) = shown.claim, shown.answers
+    parts = [f"{protocol}: {verdict.effect}{of_batch(claim, protocol)}"]
+    parts += [f"published {published(claim)}"] if claim.published is not None else []
+    parts += [f"{other}: {found.effect}, {found.word}{of_batch(claim, other)}" for other, found in others]
+    return f"{claim.sentence.removesuffix('.')} ({'; '.join(parts)})"
