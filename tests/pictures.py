@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from hypersphere.build import build_method, view_recipe
 from hypersphere.config import recipe
-from hypersphere.files import write_json
-from hypersphere.run import evaluate_on, random_encoder
+from hypersphere.runs.build import build_method, view_recipe
+from hypersphere.runs.run import evaluate_on, random_encoder
 from hypersphere.train import save_checkpoint
+from hypersphere.util.files import write_json
 
 
 def draw(folder, count, seed=0):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-_LOADED = ["hypersphere.pretraining", "hypersphere.nn.resnet", "sklearn.datasets", "tyro", "rich.console"]
+_LOADED = ["hypersphere.runs.pretraining", "hypersphere.nn.resnet", "sklearn.datasets", "tyro", "rich.console"]
 _LOADED += ["torch.utils.tensorboard"]
 _ALL_IS_ALLOWED = 77
 

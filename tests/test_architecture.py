@@ -1,4 +1,4 @@
-"""Data flows one way: which part may import which."""
+"""Data flows one way: which package may import which."""
 
 import ast
 import subprocess
@@ -8,203 +8,88 @@ from pathlib import Path
 import hypersphere
 
 ROOT = Path(hypersphere.__file__).parent
-LEAVES = {"collectives", "cores", "draws", "errors", "files", "intervals", "joining", "launch", "probes", "progress"}
-LEAVES |= {"written"}
-ARROWS = {  # each part, and those before it that it may import
-    "joining": set(),
-    "launch": set(),
-    "cores": set(),
-    "collectives": set(),
-    "errors": set(),
-    "draws": set(),
-    "intervals": set(),
-    "files": set(),
-    "probes": set(),
-    "progress": set(),
-    "written": set(),
+LEAVES = {"errors", "util"}  # that all may import
+ARROWS = {  # each package, or module at the top, and those before it that it imports
+    "util": set(),
+    "distributed": set(),
     "kernels": set(),
     "sphere": {"kernels"},
     "regularize": {"sphere"},
-    "nn": {"kernels"},
+    "nn": {"distributed", "kernels"},
     "views": {"kernels"},
-    "data": set(),
     "optim": {"kernels"},
-    "methods": {"nn", "optim", "sphere"},
     "presets": set(),
+    "probes": set(),
     "config": {"presets"},
-    "train": {"methods", "nn", "optim"},
-    "evaluate": {"data", "optim", "sphere", "views"},
-    "machine": {"config", "kernels"},
-    "initial": {"config", "nn"},
+    "data": {"config", "presets", "views"},
+    "methods": {"distributed", "nn", "optim", "sphere"},
+    "train": {"data", "distributed", "methods", "nn", "optim", "views"},
+    "evaluate": {"data", "optim", "probes", "sphere", "train", "views"},
     "diagnostics": {"evaluate", "kernels", "nn", "regularize", "sphere"},
-    "feed": {"data", "methods", "train", "views"},
-    "probing": {"data", "evaluate", "feed", "views"},
-    "vectors": set(),
-    "options": set(),
-    "results": {"config"},
-    "fanout": set(),
-    "lists": {"config", "data", "presets"},
-    "sets": {"config", "data", "lists", "presets", "views"},
-    "build": {
+    "runs": {
         "config",
         "data",
+        "diagnostics",
+        "distributed",
         "evaluate",
-        "initial",
         "kernels",
-        "machine",
         "methods",
         "nn",
         "optim",
         "presets",
+        "probes",
         "regularize",
-        "sets",
         "sphere",
         "train",
         "views",
     },
-    "run": {
-        "build",
-        "config",
-        "data",
-        "evaluate",
-        "lists",
-        "machine",
-        "methods",
-        "nn",
-        "presets",
-        "probing",
-        "sets",
-        "train",
-        "views",
-    },
-    "loading": {"build", "config", "data", "evaluate", "machine", "nn", "run", "sets", "views"},
-    "recipes": {"config", "data", "lists", "presets"},
-    "subject": {
-        "build",
-        "config",
-        "data",
-        "evaluate",
-        "lists",
-        "loading",
-        "machine",
-        "nn",
-        "presets",
-        "recipes",
-        "regularize",
-        "run",
-        "sets",
-        "views",
-    },
-    "diagnosis": {"diagnostics", "evaluate", "regularize", "run", "sphere", "subject"},
-    "embed": {"data", "loading", "vectors"},
-    "neighbours": {"data", "loading", "sphere", "vectors"},
-    "card": {"build", "config", "data", "loading", "machine", "nn", "run"},
-    "exporting": {"card", "loading", "nn", "run"},
-    "paper": {"build", "config", "methods", "results"},
-    "idle": {"config", "methods", "presets", "sets"},
-    "monitors": {
-        "build",
+    "inference": {
         "config",
         "data",
         "diagnostics",
         "evaluate",
-        "machine",
-        "methods",
-        "regularize",
-        "sets",
-        "train",
-        "views",
-    },
-    "pretraining": {
-        "build",
-        "config",
-        "data",
-        "diagnostics",
-        "evaluate",
-        "feed",
-        "idle",
-        "initial",
-        "lists",
-        "machine",
-        "methods",
-        "monitors",
         "nn",
         "presets",
-        "recipes",
-        "run",
-        "sets",
-        "train",
+        "regularize",
+        "runs",
+        "sphere",
         "views",
     },
-    "demo": {"config", "evaluate", "machine", "pretraining", "run"},
+    "sweeps": {"config", "data", "diagnostics", "methods", "probes", "runs"},
     "bench": {
-        "build",
         "config",
         "data",
+        "distributed",
         "evaluate",
-        "feed",
         "kernels",
-        "lists",
-        "machine",
         "methods",
-        "monitors",
         "nn",
         "optim",
-        "recipes",
-        "sets",
+        "runs",
         "sphere",
         "train",
         "views",
     },
-    "report": {
-        "bench",
-        "build",
-        "config",
-        "data",
-        "diagnosis",
-        "diagnostics",
-        "lists",
-        "machine",
-        "paper",
-        "results",
-        "run",
-        "sets",
-        "sphere",
-        "train",
-    },
-    "gallery": {"data", "neighbours", "report", "vectors"},
-    "jobs": {"config", "diagnostics", "fanout", "machine", "pretraining", "results", "run"},
-    "reproduce": {"jobs", "machine", "paper", "report", "results"},
-    "grid": {"config", "fanout", "idle", "jobs", "lists", "methods", "paper", "recipes", "results"},
-    "commands": {
+    "paper": {"config", "methods", "probes", "runs", "sweeps"},
+    "report": {"bench", "config", "data", "diagnostics", "inference", "paper", "runs", "sphere", "train"},
+    "cli": {
         "bench",
         "config",
         "data",
-        "demo",
-        "diagnosis",
-        "embed",
-        "exporting",
-        "fanout",
-        "gallery",
-        "grid",
-        "jobs",
+        "inference",
         "methods",
-        "neighbours",
-        "options",
         "paper",
         "presets",
-        "pretraining",
-        "recipes",
+        "probes",
         "report",
-        "reproduce",
-        "results",
-        "run",
+        "runs",
+        "sweeps",
     },
-    "cli": {"commands"},
+    "collectives": {"distributed"},
 }
 
 
-def part_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
@@ -227,17 +112,39 @@ def imports(path: Path):
 def test_no_arrow_turns_back():
     seen: dict[str, set[str]] = {}
     for path in ROOT.rglob("*.py"):
-        part = part_of(path)
-        if part in ("__init__", "__main__"):
+        package = package_of(path)
+        if package in ("__init__", "__main__", "errors"):
             continue
-        others = {*imports(path)} - LEAVES - {part, "__version__"}
-        assert others <= ARROWS[part], f"{path.relative_to(ROOT)} imports {others - ARROWS[part]}"
-        seen.setdefault(part, set()).update(others)
+        others = {*imports(path)} - LEAVES - {package, "__version__"}
+        assert others <= ARROWS[package], f"{path.relative_to(ROOT)} imports {others - ARROWS[package]}"
+        seen.setdefault(package, set()).update(others)
     assert seen == ARROWS  # of which none is idle
     before: set[str] = set()
-    for part, others in ARROWS.items():
-        assert others <= before, f"{part} imports what comes after it"
-        before.add(part)
+    for package, others in ARROWS.items():
+        assert others <= before, f"{package} imports what comes after it"
+        before.add(package)
+
+
+def test_few_modules_lie_at_the_top_and_every_package_says_what_it_is():
+    assert len([*ROOT.glob("*.py")]) <= 8
+    for package in (path.parent for path in ROOT.glob("*/__init__.py")):
+        assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), package
+
+
+def test_tests_mirror_the_packages():
+    tests = Path(__file__).parent
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert {path.parent.name for path in tests.glob("*/__init__.py")} == packages
+
+
+def test_what_has_moved_is_still_found_with_a_warning():
+    code = "import hypersphere as hs, hypersphere.collectives; from hypersphere.collectives import gather\n"
+    code += "assert gather is hs.distributed.gather"
+    found = subprocess.run([sys.executable, "-W", "default", "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert "DeprecationWarning: hypersphere.collectives has moved to hypersphere.distributed" in found.stderr
+    strict = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert strict.returncode != 0
 
 
 def test_importing_needs_torch_and_numpy_alone():

@@ -12,7 +12,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
 from hypersphere.nn import ENCODERS
 from hypersphere.presets import DATA, PRESETS
-from hypersphere.pretraining import _default_folder
+from hypersphere.runs.pretraining import _default_folder
 from hypersphere.views import RECIPES
 
 
@@ -152,7 +152,7 @@ def test_values_take_the_type_of_their_field():
 
 
 def test_warm_up_is_ten_epochs_or_a_tenth():
-    from hypersphere.build import plan_of
+    from hypersphere.runs.build import plan_of
 
     assert [plan_of(Config(epochs=n), 45_000).warmup_epochs for n in (300, 100, 50, 5)] == [10, 10, 5, 0]
     assert plan_of(Config(epochs=50, warmup=10), 45_000).warmup_epochs == 10

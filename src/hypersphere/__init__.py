@@ -11,15 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hypersphere import collectives, data, evaluate, methods, nn, optim, regularize, sphere, views  # noqa: F401
-    from hypersphere.diagnosis import Diagnosis, diagnose
+    from hypersphere import data, distributed, evaluate, methods, nn, optim, regularize, sphere, views  # noqa: F401
     from hypersphere.errors import UserError
-    from hypersphere.exporting import export
-    from hypersphere.grid import sweep
-    from hypersphere.loading import load
-    from hypersphere.pretraining import pretrain
+    from hypersphere.inference.diagnosis import Diagnosis, diagnose
+    from hypersphere.inference.exporting import export
+    from hypersphere.inference.loading import load
     from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
-    from hypersphere.run import Run, load_run
+    from hypersphere.runs.pretraining import pretrain
+    from hypersphere.runs.run import Run, load_run
     from hypersphere.sphere import (
         alignment,
         byol_loss,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         uniformity,
         variance_covariance,
     )
+    from hypersphere.sweeps.grid import sweep
 
 __version__ = "0.1.0"
 __all__ = [
@@ -58,22 +58,53 @@ __all__ = [
     "variance_covariance",
 ]
 
-
-# for whom the names above are too few
-_PACKAGES = ("collectives", "data", "evaluate", "methods", "nn", "optim", "regularize", "sphere", "views")
+# module → the public names that it has
+_WHERE = {
+    "errors": ("UserError",),
+    "inference.diagnosis": ("Diagnosis", "diagnose"),
+    "inference.exporting": ("export",),
+    "inference.loading": ("load",),
+    "regularize": ("EnergyRegularizer", "OrthogonalityRegularizer"),
+    "runs.pretraining": ("pretrain",),
+    "runs.run": ("Run", "load_run"),
+    "sphere": (
+        "alignment",
+        "byol_loss",
+        "effective_rank",
+        "hyperspherical_energy",
+        "info_nce",
+        "koleo",
+        "nt_xent",
+        "sigreg",
+        "uniformity",
+        "variance_covariance",
+    ),
+    "sweeps.grid": ("sweep",),
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+# packages that are public, too; `collectives` is where `distributed` was
+_PACKAGES = (
+    "collectives",
+    "data",
+    "distributed",
+    "evaluate",
+    "methods",
+    "nn",
+    "optim",
+    "regularize",
+    "sphere",
+    "views",
+)
 
 
 def _found(name: str) -> Any:
     """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
     if name in _PACKAGES:
         return import_module(f"hypersphere.{name}")
-    parts = ("sphere", "regularize", "run", "pretraining", "diagnosis", "loading", "exporting", "grid", "errors")
-    for part in parts if name in __all__ else ():
-        module = import_module(f"hypersphere.{part}")
-        if hasattr(module, name):
-            globals()[name] = getattr(module, name)
-            return globals()[name]
-    raise AttributeError(f"module 'hypersphere' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'hypersphere' has no attribute {name!r}")
+    globals()[name] = getattr(import_module(f"hypersphere.{_MODULES[name]}"), name)
+    return globals()[name]
 
 
 if not TYPE_CHECKING:  # else any name would seem to be there
@@ -81,4 +112,4 @@ if not TYPE_CHECKING:  # else any name would seem to be there
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__, *_PACKAGES]
+    return [*__all__, *(package for package in _PACKAGES if package != "collectives"), "__version__"]

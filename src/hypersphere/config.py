@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypersphere.errors import UserError, similar
 from hypersphere.presets import DATA, ON_DIGITS, family, is_folder, named, on_photographs, own_defaults, preset
-from hypersphere.written import is_arrays, is_reference, reference_to
+from hypersphere.util.written import is_arrays, is_reference, reference_to
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]

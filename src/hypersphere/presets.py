@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError, similar
-from hypersphere.written import is_arrays, is_reference, referred_to
+from hypersphere.util.written import is_arrays, is_reference, referred_to
 
 _SGD: dict[str, Any] = {
     "uniformity": 0.0,

@@ -11,9 +11,9 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.data import load_data
 from hypersphere.data.arrays import read_arrays
+from hypersphere.data.sets import is_held_out
 from hypersphere.errors import UserError
-from hypersphere.sets import is_held_out
-from hypersphere.written import is_arrays
+from hypersphere.util.written import is_arrays
 from tests.networks import SMALL_ENCODER
 
 GREY = np.random.default_rng(0).integers(0, 256, (60, 9, 7), dtype=np.uint8)

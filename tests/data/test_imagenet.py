@@ -14,8 +14,8 @@ from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.data import FILE_SOURCES, imagenet, list_data, load_data
 from hypersphere.data.imagenet import list_images
+from hypersphere.data.lists import files_of, save_files
 from hypersphere.errors import UserError
-from hypersphere.lists import files_of, save_files
 
 IDS = ("n01440764", "n01443537", "n02084071", "n15075141")
 NUMBERS = {3: IDS[0], 1: IDS[1], 4: IDS[2], 2: IDS[3]}  # of the development kit: in an order of its own

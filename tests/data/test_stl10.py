@@ -8,15 +8,15 @@ import torch
 import torchvision
 from torch import nn
 
-from hypersphere.build import build_method
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, balanced, load_data
 from hypersphere.data.fetch import md5_of
 from hypersphere.data.stl10 import STL10, File, Part, Stl10, load, unlabelled
 from hypersphere.errors import UserError
 from hypersphere.evaluate import InMemory, KnnMonitor, evaluate_encoder
-from hypersphere.machine import execution_of
-from hypersphere.monitors import monitors_of
+from hypersphere.runs.build import build_method
+from hypersphere.runs.machine import execution_of
+from hypersphere.runs.monitors import monitors_of
 from hypersphere.views import RECIPES, Views
 
 NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")

@@ -7,12 +7,12 @@ import torch
 from PIL import Image
 
 import hypersphere as hs
-from hypersphere import lists
+from hypersphere.data import lists
 from hypersphere.data.folder import Listing
 from hypersphere.data.splits import held_out_of
 from hypersphere.data.table import parts_from
 from hypersphere.errors import UserError
-from hypersphere.progress import tell_once
+from hypersphere.util.progress import tell_once
 from tests.pictures import draw
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hypersphere.collectives import gather
+from hypersphere.distributed.collectives import gather
 from hypersphere.methods import BYOL, Batch, InfoMin, Method, MoCo, Step
 from hypersphere.nn import each_view
 from hypersphere.regularize import EnergyRegularizer

@@ -6,12 +6,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from hypersphere.build import build_method, trainer_of
-from hypersphere.collectives import mine, shared_out
 from hypersphere.config import Config, recipe
-from hypersphere.machine import execution_of
+from hypersphere.distributed.collectives import mine, shared_out
 from hypersphere.methods import METHODS, Batch, moco
 from hypersphere.nn import ENCODERS
+from hypersphere.runs.build import build_method, trainer_of
+from hypersphere.runs.machine import execution_of
 
 
 def tiny(channels: int, stem: str, norm: str) -> nn.Module:

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from hypersphere.data import Images, load_data
-from hypersphere.draws import PROBE_ORDER, permutation
 from hypersphere.errors import Diverged
 from hypersphere.evaluate import InMemory, evaluate_encoder, few_labels, fine_tune, linear
+from hypersphere.util.draws import PROBE_ORDER, permutation
 from hypersphere.views import RECIPES, Views, evaluation_view
 
 RECIPE = RECIPES["digits"]

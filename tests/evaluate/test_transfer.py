@@ -12,7 +12,7 @@ from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.sources import Source
 from hypersphere.evaluate import in_channels, transferred
-from hypersphere.run import evaluate_on
+from hypersphere.runs.run import evaluate_on
 from hypersphere.views import RECIPES, evaluation_view
 
 

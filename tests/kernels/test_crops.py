@@ -8,8 +8,8 @@ import torch
 pytest.importorskip("triton")
 
 from hypersphere import kernels
-from hypersphere.draws import PROBE, VIEWS
 from hypersphere.kernels import crops as kernel
+from hypersphere.util.draws import PROBE, VIEWS
 from hypersphere.views import Recipe, crops, folder_recipe
 from tests.kernels.augmentations import ALONE, EVERYTHING
 

@@ -6,12 +6,12 @@ import signal
 import pytest
 import torch
 
-from hypersphere.build import build_method, trainer_of, view_recipe
 from hypersphere.config import recipe
 from hypersphere.data import load_data
-from hypersphere.machine import execution_of
 from hypersphere.methods import Batch
-from hypersphere.pretraining import pretrain
+from hypersphere.runs.build import build_method, trainer_of, view_recipe
+from hypersphere.runs.machine import execution_of
+from hypersphere.runs.pretraining import pretrain
 from hypersphere.train import record
 from hypersphere.views import Views
 from tests.networks import SMALL_ENCODER

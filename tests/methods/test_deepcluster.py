@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from PIL import Image
 from sklearn.cluster import KMeans
 
-from hypersphere.build import view_recipe
 from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract
 from hypersphere.methods import DeepCluster
-from hypersphere.pretraining import pretrain
-from hypersphere.run import initial_encoder
+from hypersphere.runs.build import view_recipe
+from hypersphere.runs.pretraining import pretrain
+from hypersphere.runs.run import initial_encoder
 from hypersphere.sphere import spherical_kmeans
 from hypersphere.train.checkpoint import restore
 from hypersphere.views import folder_recipe

@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.build import optimizer_of
 from hypersphere.config import recipe
-from hypersphere.draws import JIGSAW, uniforms
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, BarlowTwins, Batch, InfoMin, MoCo, SimSiam, Supervised
 from hypersphere.methods.barlow import barlow_loss
@@ -19,8 +17,10 @@ from hypersphere.methods.simsiam import negative_cosine
 from hypersphere.methods.supervised import cross_entropy
 from hypersphere.nn.norm import keep_views_apart, together
 from hypersphere.optim import scaled
+from hypersphere.runs.build import optimizer_of
 from hypersphere.train import Trainer
 from hypersphere.train.narrow import Narrowed
+from hypersphere.util.draws import JIGSAW, uniforms
 from tests.methods import reference
 
 

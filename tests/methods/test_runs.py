@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.build import build_method, regularizer_of, trainer_of, try_encoder, view_recipe
 from hypersphere.cli import main
 from hypersphere.config import Config, recipe
 from hypersphere.data import load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import centre, extract
-from hypersphere.machine import execution_of
 from hypersphere.methods import METHODS, Batch
 from hypersphere.presets import PRESETS
-from hypersphere.pretraining import pretrain
-from hypersphere.run import initial_encoder, load_run, random_encoder
+from hypersphere.runs.build import build_method, regularizer_of, trainer_of, try_encoder, view_recipe
+from hypersphere.runs.machine import execution_of
+from hypersphere.runs.pretraining import pretrain
+from hypersphere.runs.run import initial_encoder, load_run, random_encoder
 from hypersphere.views import POLICIES
 from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
@@ -212,7 +212,7 @@ def test_a_folders_learning_rate_is_the_methods(tmp_path):
     """The one by a folder's size is for LARS."""
     from PIL import Image
 
-    from hypersphere.recipes import recipe_for
+    from hypersphere.runs.recipes import recipe_for
 
     for number in range(40):
         Image.new("RGB", (32, 32)).save(tmp_path / f"{number}.png")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hypersphere.run import Run
+from hypersphere.runs.run import Run
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from hypersphere.fanout import FanOut
 from hypersphere.paper.cells import Cell
-from hypersphere.results import Result
+from hypersphere.runs.results import Result
+from hypersphere.sweeps import FanOut
 from tests.networks import SMALL_ENCODER
 
 SMALL = {

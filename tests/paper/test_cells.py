@@ -4,12 +4,11 @@ import dataclasses
 
 import pytest
 
-from hypersphere import reproduce
 from hypersphere.cli import main
 from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
-from hypersphere.paper import claims, cost
+from hypersphere.paper import claims, cost, reproduce
 from hypersphere.paper.catalogue import named, protocol_for
 from hypersphere.paper.cells import Protocol, Row, Table
 from hypersphere.paper.cifar100 import CIFAR100

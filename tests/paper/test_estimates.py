@@ -6,8 +6,8 @@ from scipy import stats
 
 from hypersphere.paper.claims import NETWORKS, factorial, interactions
 from hypersphere.paper.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled
-from hypersphere.paper.state import estimate
 from hypersphere.paper.tables import TABLES
+from hypersphere.util.intervals import estimate
 
 
 def test_an_estimate_is_the_t_interval():

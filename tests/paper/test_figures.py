@@ -5,8 +5,6 @@ import resource
 
 import pytest
 
-from hypersphere import reproduce
-from hypersphere.build import build_method
 from hypersphere.errors import UserError
 from hypersphere.paper.cells import Protocol
 from hypersphere.paper.figures import FIGURES
@@ -14,8 +12,11 @@ from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, BYOL
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.report import plots
+from hypersphere.report import results as results_file
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
+from hypersphere.report.results import write_page
+from hypersphere.runs.build import build_method
 from tests.paper.made import result
 
 
@@ -189,10 +190,10 @@ def test_panels_on_the_circle_regularize_what_their_titles_say():
 
 
 def test_without_matplotlib_the_page_says_what_drawing_needs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(reproduce, "find_spec", lambda name: None)
+    monkeypatch.setattr(results_file, "find_spec", lambda name: None)
     for cell in FIGURES["fig:g2"].cells:
         result(cell, 0, 90.0).write(tmp_path / "results")
-    reproduce.write_page(tmp_path / "results", tmp_path / "page.md")
+    write_page(tmp_path / "results", tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
     assert "Not drawn yet: that needs `pip install" in page.split("## fig:g2")[1].split("## ")[0]
     assert "Not drawn yet: runs are missing." in page.split("## fig:knn")[1].split("## ")[0]

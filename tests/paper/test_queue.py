@@ -18,7 +18,7 @@ from hypersphere.paper.queue import STANDARD, Queue
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.verdict import Judge
-from hypersphere.progress import parse_duration
+from hypersphere.util.progress import parse_duration
 from tests.paper.made import result
 
 SHORT = Protocol(epochs=100)

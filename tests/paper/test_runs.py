@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypersphere import reproduce
 from hypersphere.cli import main
 from hypersphere.errors import UserError
-from hypersphere.jobs import Job, run_job, run_jobs
+from hypersphere.paper import reproduce
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import Figure
 from hypersphere.paper.state import Evidence
@@ -22,8 +21,10 @@ from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.probes import PROBES
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
+from hypersphere.report.results import write_page
 from hypersphere.report.terminal import list_tables
-from hypersphere.results import read_results
+from hypersphere.runs.results import read_results
+from hypersphere.sweeps.jobs import Job, run_job, run_jobs
 from tests.paper.made import HERE, PLAIN, SMALL, SPREAD, result
 
 ROWS = (Row(("BYOL",), PLAIN, {"top-1": 90.0, "k-NN": 80.0}), Row(("BYOL + Uni",), SPREAD, {"top-1": 91.0}))
@@ -41,8 +42,8 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
     assert [(job.cell, job.config.seed) for job in jobs] == [
         ("mini-byol", 0), ("mini-byol-uni", 0), ("mini-byol", 1), ("mini-byol-uni", 1)
     ]  # fmt: skip
-    write_page = partial(reproduce.write_page, results, page)
-    run = partial(run_jobs, results=results, runs=runs, how=HERE, after=write_page, progress=False)
+    write = partial(write_page, results, page)
+    run = partial(run_jobs, results=results, runs=runs, how=HERE, after=write, progress=False)
     run(jobs[:1])
     assert len(left()) == 3
 
@@ -84,7 +85,7 @@ def test_a_figure_is_trained_for_and_drawn(tmp_path, quick):
     }
     jobs = list(reproduce.missing(figures["fig:mini"], Evidence([]), seeds=(0,)))
     run_jobs(jobs, tmp_path, tmp_path / "runs", HERE, progress=False)
-    reproduce.write_page(tmp_path, tmp_path / "RESULTS.md")
+    write_page(tmp_path, tmp_path / "RESULTS.md")
     evidence = Evidence(read_results(tmp_path))
     assert sum(evidence.of(before)[0].angles) == sum(evidence.of(after)[0].angles) == 360  # test images
     assert [line["epoch"] for line in evidence.of(after)[0].history] == [1, 2]
@@ -185,5 +186,5 @@ def test_a_narrow_list_has_names_and_numbers_whole(capsys, monkeypatch):
 def test_the_page_in_this_checkout_is_of_its_results(tmp_path):
     here = Path(__file__).parents[2]
     shutil.copytree(here / "results", tmp_path / "results")
-    reproduce.write_page(tmp_path / "results", tmp_path / "RESULTS.md")
+    write_page(tmp_path / "results", tmp_path / "RESULTS.md")
     assert (here / "RESULTS.md").read_text(encoding="utf-8") == (tmp_path / "RESULTS.md").read_text(encoding="utf-8")

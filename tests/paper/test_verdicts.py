@@ -7,17 +7,17 @@ import math
 import pytest
 import torch
 
-from hypersphere.machine import provenance
 from hypersphere.paper import claims
 from hypersphere.paper.catalogue import CATALOGUE, named
 from hypersphere.paper.cells import TUNED, Protocol
 from hypersphere.paper.claim import Claim, Term, difference
 from hypersphere.paper.history import VERSION_1
+from hypersphere.paper.reproduce import missing
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.verdict import TIME, Judge
 from hypersphere.report.markdown import results_page
-from hypersphere.reproduce import missing
+from hypersphere.runs.machine import provenance
 from tests.paper.made import result
 
 IMPROVES = next(c for c in claims.CLAIMS if c.sentence == "Uniformity loss improves linear accuracy.")

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import hypersphere as hs
-from hypersphere.draws import PROJECTIONS, normals
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
+from hypersphere.util.draws import PROJECTIONS, normals
 from tests.regularize.networks import network
 
 

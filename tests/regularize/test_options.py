@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import hypersphere as hs
-from hypersphere.build import build_method, regularizer_of, spreadings_of
 from hypersphere.config import recipe
 from hypersphere.errors import UserError
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
+from hypersphere.runs.build import build_method, regularizer_of, spreadings_of
 from hypersphere.train import read_metrics
 from tests.networks import SMALL_ENCODER
 

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 import hypersphere as hs
-from hypersphere.build import build_method, regularizer_of
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.grid import Point
-from hypersphere.idle import unused_options
 from hypersphere.regularize import WeightRegularizer
-from hypersphere.written import referred_to
+from hypersphere.runs.build import build_method, regularizer_of
+from hypersphere.runs.idle import unused_options
+from hypersphere.sweeps.grid import Point
+from hypersphere.util.written import referred_to
 from tests.networks import SMALL_ENCODER
 
 MODULE = """

@@ -11,9 +11,9 @@ import torch
 
 import hypersphere as hs
 from hypersphere.cli import main
+from hypersphere.cli.options import take_words
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.sources import Source
-from hypersphere.options import take_words
 from hypersphere.report.markup import element
 from hypersphere.report.page import write_report
 from hypersphere.report.portrait import portray
@@ -233,7 +233,7 @@ def test_a_page_that_cannot_be_written_leaves_the_one_before(copy, tmp_path, cap
 
 
 def test_words_among_options():
-    from hypersphere.commands.measure import ReportOptions
+    from hypersphere.cli.measure import ReportOptions
 
     words = ["a", "--out", "x.html", "b", "--device=cpu", "c"]
     assert take_words(words, ReportOptions) == ["a", "b", "c"]

@@ -10,7 +10,6 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
-from hypersphere.draws import LEARNABILITY, permutation
 from hypersphere.sphere import (
     alpha_req,
     cluster_learnability,
@@ -21,6 +20,7 @@ from hypersphere.sphere import (
     spherical_kmeans,
     wasserstein_uniformity,
 )
+from hypersphere.util.draws import LEARNABILITY, permutation
 
 OF_POINTS = (rankme, alpha_req, wasserstein_uniformity, cluster_learnability, intrinsic_dimension)
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.build import build_method, trainer_of
 from hypersphere.config import recipe
 from hypersphere.data import load_data
-from hypersphere.machine import execution_of
 from hypersphere.methods import BYOL, Batch
 from hypersphere.nn import build_encoder
 from hypersphere.optim import LARS
+from hypersphere.runs.build import build_method, trainer_of
+from hypersphere.runs.machine import execution_of
 from hypersphere.train import Captured, Trainer
 from hypersphere.views import RECIPES, Views
 

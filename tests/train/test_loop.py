@@ -13,12 +13,10 @@ from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, balanced, load_data
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor
-from hypersphere.feed import FromMemory
-from hypersphere.launch import remember_launcher
 from hypersphere.methods import BYOL, Batch
 from hypersphere.optim import LARS
-from hypersphere.pretraining import pretrain
 from hypersphere.regularize import EnergyRegularizer
+from hypersphere.runs.pretraining import pretrain
 from hypersphere.train import (
     Interrupted,
     Log,
@@ -31,7 +29,9 @@ from hypersphere.train import (
     save_checkpoint,
     train,
 )
+from hypersphere.train.feed import FromMemory
 from hypersphere.train.stopping import asked
+from hypersphere.util.launch import remember_launcher
 from hypersphere.views import RECIPES, Views
 from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
@@ -386,4 +386,4 @@ def test_a_process_whose_launcher_is_gone_is_asked_to_stop(monkeypatch):
     assert asked([signal.SIGINT]) == signal.SIGINT
     remember_launcher()
     assert asked([]) == 0
-    monkeypatch.setattr("hypersphere.launch._launcher", [])
+    monkeypatch.setattr("hypersphere.util.launch._launcher", [])

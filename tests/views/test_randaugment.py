@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
-from hypersphere.draws import OPERATIONS as STREAM
-from hypersphere.draws import uniforms
+from hypersphere.util.draws import OPERATIONS as STREAM
+from hypersphere.util.draws import uniforms
 from hypersphere.views import POLICIES, RECIPES, Views, recipes
 from hypersphere.views.randaugment import DEVIATION, NAMES, NUMBERS, chosen, operation, randaugment, selected
 

@@ -138,8 +138,8 @@ def test_small_crops_show_less_of_the_image():
 
 
 def test_a_config_says_how_many_small_crops_there_are():
-    from hypersphere.build import build_method, view_recipe
     from hypersphere.config import recipe
+    from hypersphere.runs.build import build_method, view_recipe
 
     config = recipe("byol", "cifar10", small_crops=4, crop_min=0.2)
     assert [how.size for how in view_recipe(config).augmentations] == [None, None, 16, 16, 16, 16]

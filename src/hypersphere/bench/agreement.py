@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import torch
 
-from hypersphere.build import build_method, plan_of, trainer_of, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images
-from hypersphere.feed import FromMemory
-from hypersphere.machine import Execution
 from hypersphere.optim import warmup_cosine
+from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
+from hypersphere.runs.machine import Execution
 from hypersphere.train import Captured
+from hypersphere.train.feed import FromMemory
 from hypersphere.views import Views
 
 TOLERANCE = 0.01  # of the reference's loss, at each of the first 50 updates

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from hypersphere.bench.step import operations, wait
 from hypersphere.bench.timing import matmul_rate, resident_mib
-from hypersphere.build import build_method, plan_of, trainer_of, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images, Listing
 from hypersphere.data.decode import read_pixels
-from hypersphere.feed import FromFiles
-from hypersphere.machine import Execution
-from hypersphere.sets import workers_of
+from hypersphere.data.sets import workers_of
+from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
+from hypersphere.runs.machine import Execution
 from hypersphere.train import Captured
+from hypersphere.train.feed import FromFiles
 from hypersphere.views.crops import crop_numbers, crops, smallest_side
 
 Figures = dict[str, float]

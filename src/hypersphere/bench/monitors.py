@@ -7,11 +7,11 @@ import torch
 
 from hypersphere.bench.step import time_step, wait
 from hypersphere.bench.timing import Function
-from hypersphere.build import build_method, plan_of
 from hypersphere.config import Config
 from hypersphere.data import load_data
-from hypersphere.machine import Execution
-from hypersphere.monitors import monitors_of
+from hypersphere.runs.build import build_method, plan_of
+from hypersphere.runs.machine import Execution
+from hypersphere.runs.monitors import monitors_of
 
 
 def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, dict[str, float]]:

@@ -16,17 +16,17 @@ import torch
 
 from hypersphere.bench import agreement, energy, files, lightly, monitors, step
 from hypersphere.bench.timing import milliseconds
-from hypersphere.build import build_method, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images, load_data
+from hypersphere.data.lists import files_of
+from hypersphere.data.sets import in_files
 from hypersphere.errors import UserError
 from hypersphere.evaluate import InMemory, centre, extract, linear, linear_cached
-from hypersphere.files import write_json
-from hypersphere.lists import files_of
-from hypersphere.machine import Execution, execution_of, provenance
-from hypersphere.progress import tell
-from hypersphere.recipes import recipe_for
-from hypersphere.sets import in_files
+from hypersphere.runs.build import build_method, view_recipe
+from hypersphere.runs.machine import Execution, execution_of, provenance
+from hypersphere.runs.recipes import recipe_for
+from hypersphere.util.files import write_json
+from hypersphere.util.progress import tell
 from hypersphere.views import Views
 
 Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"]

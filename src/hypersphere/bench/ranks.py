@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 
-from hypersphere.build import build_method, trainer_of
-from hypersphere.collectives import rank, size
 from hypersphere.config import Config, recipe
-from hypersphere.joining import joined
-from hypersphere.machine import execution_of
+from hypersphere.distributed.collectives import rank, size
+from hypersphere.distributed.joining import joined
 from hypersphere.methods import Batch
 from hypersphere.nn import alike_everywhere, keep_views_apart
 from hypersphere.nn.norm import PerView
+from hypersphere.runs.build import build_method, trainer_of
+from hypersphere.runs.machine import execution_of
 from hypersphere.train import Trainer
 
 TURNS = 15

@@ -12,13 +12,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hypersphere.bench.timing import matmul_rate, milliseconds
-from hypersphere.build import build_method, plan_of, trainer_of, view_recipe
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.errors import UserError
 from hypersphere.kernels import references_alone
-from hypersphere.machine import Execution
 from hypersphere.methods import Batch
+from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
+from hypersphere.runs.machine import Execution
 from hypersphere.train import Captured, Trainer
 from hypersphere.views import Views
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from hypersphere.data.memory import Images
 from hypersphere.data.splits import held_out_of, test_of
 from hypersphere.errors import UserError, first_line
-from hypersphere.written import is_reference, referred_to
+from hypersphere.util.written import is_reference, referred_to
 
 # part → what its images and labels may be called; MedMNIST's names, and Keras's
 NAMES = {

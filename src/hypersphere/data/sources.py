@@ -16,7 +16,7 @@ from hypersphere.data.folder import Listing
 from hypersphere.data.memory import Images
 from hypersphere.data.splits import balanced, drawn
 from hypersphere.errors import UserError
-from hypersphere.written import is_arrays
+from hypersphere.util.written import is_arrays
 
 Holdout = Literal["validation", "test"]
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from hypersphere.draws import SPLIT, permutation
 from hypersphere.errors import UserError
-from hypersphere.progress import tell_once
+from hypersphere.util.draws import SPLIT, permutation
+from hypersphere.util.progress import tell_once
 
 Part = TypeVar("Part")
 

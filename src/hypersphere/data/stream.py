@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hypersphere.cores import own_cores
 from hypersphere.data.decode import Unreadable, read_pixels
 from hypersphere.data.shards import file_or_member, opened
 from hypersphere.errors import UserError
+from hypersphere.util.cores import own_cores
 
 PATIENCE = 1000  # files tried, one after the other, in place of one that cannot be read
 Make = Callable[[Tensor, Any], np.ndarray]  # an image, 3 × H × W bytes, and what was asked of it → bytes

@@ -12,7 +12,7 @@ import torch
 from hypersphere.data.folder import Listing, shown
 from hypersphere.data.splits import PARTS
 from hypersphere.errors import UserError
-from hypersphere.progress import tell_once
+from hypersphere.util.progress import tell_once
 
 
 class Row(NamedTuple):

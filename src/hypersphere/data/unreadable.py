@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hypersphere.data.folder import shown
-from hypersphere.files import write_atomically
-from hypersphere.progress import counted, tell
+from hypersphere.util.files import write_atomically
+from hypersphere.util.progress import counted, tell
 
 _ESCAPES = {b"\\": rb"\\", b"\t": rb"\t", b"\n": rb"\n", b"\r": rb"\r"}
 _PLAIN = {escape: plain for plain, escape in _ESCAPES.items()}

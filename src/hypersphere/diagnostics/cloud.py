@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from hypersphere.diagnostics.embeddings import Embeddings
-from hypersphere.draws import SAMPLE, permutation
 from hypersphere.errors import UserError
-from hypersphere.intervals import half_width
 from hypersphere.sphere import unit
+from hypersphere.util.draws import SAMPLE, permutation
+from hypersphere.util.intervals import half_width
 
 ALL_PAIRS = 4096  # points of which every pair is looked at
 GROUPS, GROUP = 8, 2048  # of more points: pairs within groups of a sample

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from hypersphere.errors import Collapsed
 from hypersphere.evaluate.features import encode, frozen, seldom
-from hypersphere.progress import tell
 from hypersphere.sphere import alignment, unit
 from hypersphere.sphere.measures import rank_of
+from hypersphere.util.progress import tell
 
 VARIES, RANK = 0.05, 1.5  # below either, features count as collapsed
 HELPS = {

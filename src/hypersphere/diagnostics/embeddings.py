@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from hypersphere.errors import UserError, first_line
-from hypersphere.progress import tell
+from hypersphere.util.progress import tell
 
 PIECE = 2**25  # bytes read at once
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hypersphere.errors import first_line
 from hypersphere.evaluate.features import seldom
-from hypersphere.progress import tell_once
+from hypersphere.util.progress import tell_once
 
 
 class Losses(NamedTuple):

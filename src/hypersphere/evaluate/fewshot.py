@@ -5,11 +5,11 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from hypersphere.draws import FEW_SHOT, permutation
 from hypersphere.evaluate.features import accuracy
 from hypersphere.evaluate.stored import of_stored
-from hypersphere.intervals import half_width
 from hypersphere.sphere import unit
+from hypersphere.util.draws import FEW_SHOT, permutation
+from hypersphere.util.intervals import half_width
 
 
 @of_stored

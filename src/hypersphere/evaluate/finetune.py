@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.data import balanced
-from hypersphere.draws import FEW_LABELS
 from hypersphere.errors import Diverged
 from hypersphere.evaluate.features import Accuracy, accuracy, encode, frozen
 from hypersphere.evaluate.linear import fresh_order
 from hypersphere.evaluate.pictures import Pictures
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.probes import Tuned
+from hypersphere.util.draws import FEW_LABELS
 
 
 class Labels(NamedTuple):

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.draws import PROBE_ORDER, permutation
 from hypersphere.evaluate.features import Accuracy, accuracy, encode, frozen
 from hypersphere.evaluate.pictures import Pictures
 from hypersphere.evaluate.stored import of_stored
 from hypersphere.optim import scaled, warmup_cosine
+from hypersphere.util.draws import PROBE_ORDER, permutation
 
 MOMENTUM = 0.9  # Nesterov's
 

@@ -16,7 +16,6 @@ from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.evaluate.pictures import Pictures, centre
 from hypersphere.probes import EVERY_PROBE, PROBES
-from hypersphere.progress import progress_bar
 from hypersphere.sphere import (
     alignment,
     alpha_req,
@@ -28,6 +27,7 @@ from hypersphere.sphere import (
     uniformity,
     wasserstein_uniformity,
 )
+from hypersphere.util.progress import progress_bar
 from hypersphere.views import Recipe
 
 Evaluation = dict[str, dict[str, float]]

@@ -13,7 +13,7 @@ from hypersphere.methods.simclr import SimCLR
 from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
-from hypersphere.written import class_at, is_reference, reference_to
+from hypersphere.util.written import class_at, is_reference, reference_to
 
 __all__ = [
     "BYOL",

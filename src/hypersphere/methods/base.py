@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from hypersphere.collectives import gather, size
+from hypersphere.distributed.collectives import gather, size
 from hypersphere.errors import UserError
 from hypersphere.nn import keep_views_apart
 

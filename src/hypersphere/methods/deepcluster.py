@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from hypersphere.draws import CLUSTERS, permutation
 from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Features, Method, Step
 from hypersphere.methods.prototypes import cosines
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import spherical_kmeans, unit
+from hypersphere.util.draws import CLUSTERS, permutation
 
 
 class DeepCluster(Method):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from hypersphere.collectives import all_mean
+from hypersphere.distributed.collectives import all_mean
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import Prototypes, swapped
 from hypersphere.nn import deep_mlp, each_view, follow, target_of

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from hypersphere.draws import JIGSAW, uniforms
 from hypersphere.methods.base import Batch
 from hypersphere.methods.moco import MoCo
 from hypersphere.nn import mlp
+from hypersphere.util.draws import JIGSAW, uniforms
 
 
 def patches_of(view: Tensor, side: int) -> Tensor:

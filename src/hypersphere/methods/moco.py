@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.collectives import gather, size
+from hypersphere.distributed.collectives import gather, size
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.nn import each_group, follow, mlp, target_of
 from hypersphere.sphere import unit

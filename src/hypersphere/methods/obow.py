@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.collectives import all_mean, gather
-from hypersphere.draws import WORDS, uniforms
+from hypersphere.distributed.collectives import all_mean, gather
 from hypersphere.errors import UserError, first_line
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import cosines, swapped
@@ -18,6 +17,7 @@ from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import unit
 from hypersphere.sphere.unit import without_autocast
+from hypersphere.util.draws import WORDS, uniforms
 
 
 class OBoW(Method):

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from hypersphere.collectives import gather
+from hypersphere.distributed.collectives import gather
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm

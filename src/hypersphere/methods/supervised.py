@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.collectives import gather
+from hypersphere.distributed.collectives import gather
 from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.nn import each_view

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from hypersphere.collectives import gather, mine
+from hypersphere.distributed.collectives import gather, mine
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.prototypes import Prototypes, swapped
 from hypersphere.nn import each_view, mlp

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hypersphere.errors import UserError, closest
 from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
-from hypersphere.written import is_reference, referred_to
+from hypersphere.util.written import is_reference, referred_to
 
 Stem = Literal["imagenet", "cifar"]
 

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from hypersphere.collectives import size
+from hypersphere.distributed.collectives import size
 
 Compute = Callable[[], tuple[Tensor, ...]]
 

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrize import register_parametrization
 
-from hypersphere.collectives import rank, size
+from hypersphere.distributed.collectives import rank, size
 from hypersphere.kernels import usable
 
 Norm = Literal["batch", "group", "none"]  # group: GroupNorm, with the weights before it standardized

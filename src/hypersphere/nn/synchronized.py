@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hypersphere.collectives import size
+from hypersphere.distributed.collectives import size
 
 
 class Statistics(NamedTuple):

@@ -8,10 +8,10 @@ from functools import cache
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hypersphere.build import build_method, view_recipe
 from hypersphere.config import Config
 from hypersphere.methods import Batch
-from hypersphere.results import Result
+from hypersphere.runs.build import build_method, view_recipe
+from hypersphere.runs.results import Result
 
 SHARE = 0.4  # of the matmul rate that training reaches; `hypersphere bench` measures it
 START = 30.0  # seconds until the first update, and for what is written at the end

@@ -3,34 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import NamedTuple
 
 from hypersphere.config import Config
-from hypersphere.intervals import half_width
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol
-from hypersphere.results import Result
+from hypersphere.runs.results import Result
 
 CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000}
-
-
-class Estimate(NamedTuple):
-    """A mean over seeds and the half-width of its 95 % t-interval (None of one seed)."""
-
-    mean: float
-    half_width: float | None
-    n: int
-
-    def __str__(self) -> str:
-        spread = "" if self.half_width is None else f" ± {self.half_width:.2f}"
-        return f"{self.mean:z.2f}{spread} (n = {self.n})"
-
-
-def estimate(values: Sequence[float]) -> Estimate | None:
-    n = len(values)
-    if n == 0:
-        return None
-    return Estimate(fmean(values), half_width(values) if n > 1 else None, n)
 
 
 @dataclass(frozen=True)

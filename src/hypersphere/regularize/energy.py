@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from hypersphere.draws import PROJECTIONS
 from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, check_count, means
 from hypersphere.regularize.where import Where
 from hypersphere.sphere.measures import Metric, check_energy, check_number, mean_energies
 from hypersphere.sphere.unit import unit, without_autocast
+from hypersphere.util.draws import PROJECTIONS
 
 
 class EnergyRegularizer(WeightRegularizer):

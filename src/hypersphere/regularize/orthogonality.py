@@ -6,10 +6,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hypersphere.draws import POWER
 from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, check_count
 from hypersphere.regularize.where import Where
 from hypersphere.sphere.unit import unit, widen, without_autocast
+from hypersphere.util.draws import POWER
 
 Kind = Literal["soft", "srip"]
 

@@ -1,6 +1,6 @@
 """A diagnosis as a terminal shows it."""
 
-from hypersphere.diagnosis import Diagnosis
+from hypersphere.inference.diagnosis import Diagnosis
 
 _STYLES = {"title": "bold", "sentence": "dim", "layers": "default"}
 _COLOURS = {"good": "green", "weak": "yellow", "bad": "red", "": "default"}

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypersphere.files import write_atomically
 from hypersphere.paper.cells import Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.verdict import Verdict
 from hypersphere.report.plots import COLOURS, STYLE
 from hypersphere.report.summary import Shown
+from hypersphere.util.files import write_atomically
 
 REACH = 4.5  # points of accuracy to either side; what lies beyond is an arrow with its number
 MARKERS = "os^v"  # of ours, by protocol

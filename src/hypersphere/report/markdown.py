@@ -9,14 +9,15 @@ from hypersphere.paper.claim import Claim, difference
 from hypersphere.paper.claims import BESIDE
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.mechanism import QUESTIONS
-from hypersphere.paper.state import Evidence, estimate, measured
+from hypersphere.paper.state import Evidence, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.verdict import Judge
 from hypersphere.report.dose import dose_table
 from hypersphere.report.pipes import pipes
 from hypersphere.report.summary import summary
 from hypersphere.report.verdicts import claims_part, folded, untested
-from hypersphere.results import Result
+from hypersphere.runs.results import Result
+from hypersphere.util.intervals import estimate
 
 HEAD = """# Results
 

@@ -5,9 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hypersphere.config import Config
-from hypersphere.files import check_file, write_atomically
-from hypersphere.machine import pick_device
-from hypersphere.progress import progress_bar
 from hypersphere.report.atlas import map_of, shapes
 from hypersphere.report.chart import Line, legend, panel
 from hypersphere.report.density import angle_density, circle, on_circle
@@ -16,7 +13,10 @@ from hypersphere.report.neighbours import neighbours
 from hypersphere.report.portrait import Portrait, Sample, Seen, labelled, portray
 from hypersphere.report.sheet import sheet_style
 from hypersphere.report.tables import configs, missing, summary
-from hypersphere.run import load_config
+from hypersphere.runs.machine import pick_device
+from hypersphere.runs.run import load_config
+from hypersphere.util.files import check_file, write_atomically
+from hypersphere.util.progress import progress_bar
 
 SUMMARY = """k-NN accuracy and uniformity are the last of those measured while training; columns after them are from
 evaluation.json: accuracy in %, and where it is a mean over draws of the labelled images, ± half its 95 % interval."""

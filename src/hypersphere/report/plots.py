@@ -12,12 +12,12 @@ from torch import Tensor
 
 from hypersphere.diagnostics import plane_density, von_mises_density
 from hypersphere.errors import UserError
-from hypersphere.files import write_atomically
 from hypersphere.paper.cells import AS_WRITTEN, Row
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, TABLES
-from hypersphere.results import Result
+from hypersphere.runs.results import Result
+from hypersphere.util.files import write_atomically
 
 STYLE: Any = {
     "font.size": 9,

@@ -11,15 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
-from hypersphere.build import plan_of
 from hypersphere.config import Config, worded
 from hypersphere.data import FILE_SOURCES, Images
+from hypersphere.data.lists import FILES, files_of, needs_root, with_root
+from hypersphere.data.sets import images_of, in_files, is_held_out
 from hypersphere.data.splits import evenly
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
-from hypersphere.lists import FILES, files_of, needs_root, with_root
-from hypersphere.run import learnt_files, load_config, load_run
-from hypersphere.sets import images_of, in_files, is_held_out
+from hypersphere.runs.build import plan_of
+from hypersphere.runs.run import learnt_files, load_config, load_run
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from hypersphere.bench.timing import matmul_rate
 from hypersphere.config import Config
-from hypersphere.machine import execution_of, provenance
 from hypersphere.paper import cost
 from hypersphere.paper.catalogue import protocol_for
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
@@ -15,8 +14,9 @@ from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.mechanism import MECHANISM
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
-from hypersphere.progress import counted, duration, table_console
 from hypersphere.report.markdown import shown
+from hypersphere.runs.machine import execution_of, provenance
+from hypersphere.util.progress import counted, duration, table_console
 
 
 def prices_of(evidence: Evidence, device: str) -> cost.Prices:

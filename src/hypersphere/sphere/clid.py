@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hypersphere.draws import LEARNABILITY, permutation
 from hypersphere.sphere.kmeans import spherical_kmeans
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.precision import exactly
 from hypersphere.sphere.unit import unit
+from hypersphere.util.draws import LEARNABILITY, permutation
 
 KEPT = 0.9  # share of the points, those with the smallest ratios, that TwoNN fits (as published)
 AT_ONCE = 2**22  # numbers in memory: squared distances, or coordinates of points

@@ -6,11 +6,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hypersphere.draws import SKETCH, normals
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.potentials import floor
 from hypersphere.sphere.unit import unit, widen, without_autocast
+from hypersphere.util.draws import SKETCH, normals
 
 LEAST_VARIANCE = 1e-4  # VICReg's ε: √ has a finite slope where a dimension is constant
 FARTHEST, NODES = 5.0, 9  # of the Epps–Pulley integral's right half: 17 nodes on [−5, 5], as published

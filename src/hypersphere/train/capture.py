@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hypersphere.errors import first_line
 from hypersphere.methods import Batch
-from hypersphere.progress import tell
+from hypersphere.util.progress import tell
 
 Update = Callable[[Sequence[Batch], Tensor, Tensor], dict[str, Tensor]]  # batches, learning rate, progress → terms
 WARM_UP = 3  # updates before the recording, in which libraries choose algorithms and state is allocated

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hypersphere.errors import UserError, first_line
-from hypersphere.files import write_atomically
+from hypersphere.util.files import write_atomically
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

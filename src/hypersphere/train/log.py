@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError
-from hypersphere.files import write_atomically
+from hypersphere.util.files import write_atomically
 
 
 class Log:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from hypersphere.collectives import agreed, as_on_first, first_does
+from hypersphere.distributed.collectives import agreed, as_on_first, first_does
 from hypersphere.methods import Batch, Features
 from hypersphere.optim import warmup_cosine
-from hypersphere.progress import Progress
 from hypersphere.train.capture import Captured
 from hypersphere.train.log import Log
 from hypersphere.train.plan import Order, Plan
 from hypersphere.train.record import Alarm, Monitor, Record
 from hypersphere.train.stopping import Interrupted, asked, stop_requests
 from hypersphere.train.trainer import Trainer
+from hypersphere.util.progress import Progress
 
 
 class Feed(Protocol):

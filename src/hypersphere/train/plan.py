@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hypersphere.collectives import mine
-from hypersphere.draws import permutation
+from hypersphere.distributed.collectives import mine
+from hypersphere.util.draws import permutation
 
 Order = Iterable[tuple[int, Sequence[Tensor]]]  # epoch after epoch: the images of each micro-batch
 

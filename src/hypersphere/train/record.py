@@ -9,11 +9,11 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from hypersphere.errors import Collapsed, Diverged
-from hypersphere.progress import Progress
 from hypersphere.train.log import Log
 from hypersphere.train.plan import Plan
 from hypersphere.train.stopping import undisturbed
 from hypersphere.train.trainer import Trainer
+from hypersphere.util.progress import Progress
 
 SAVE_SECONDS = 120.0  # between checkpoints
 

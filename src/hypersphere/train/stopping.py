@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hypersphere.launch import launcher_is_gone
+from hypersphere.util.launch import launcher_is_gone
 
 
 class Interrupted(KeyboardInterrupt):

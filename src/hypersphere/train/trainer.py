@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hypersphere.collectives import all_mean, rank, size
+from hypersphere.distributed.collectives import all_mean, rank, size
 from hypersphere.errors import UserError
 from hypersphere.methods import Batch, Method, Step
 from hypersphere.nn import keep_views_apart

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersphere import kernels
-from hypersphere.draws import VIEWS, uniforms
+from hypersphere.util.draws import VIEWS, uniforms
 from hypersphere.views.dispatch import numbers_of
 from hypersphere.views.recipes import (
     BOX_DRAWS,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hypersphere import kernels
-from hypersphere.draws import PROBE, VIEWS
+from hypersphere.util.draws import PROBE, VIEWS
 from hypersphere.views.recipes import (
     Augmentation,
     Late,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hypersphere.draws import OPERATIONS, VIEWS, uniforms
 from hypersphere.errors import UserError
+from hypersphere.util.draws import OPERATIONS, VIEWS, uniforms
 from hypersphere.views import ops
 from hypersphere.views.randaugment import NUMBERS, randaugment
 

@@ -1,0 +1,135 @@
+"""The vector of every image in a folder or in tar files, written as they come: nothing piles up in memory."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from hypersphere import __version__
+from hypersphere.data.folder import shown, some_images
+from hypersphere.data.shards import is_shards, list_shards
+from hypersphere.data.stream import Stream, default_workers
+from hypersphere.data.unreadable import tell_unreadable
+from hypersphere.errors import UserError
+from hypersphere.inference.loading import AT_ONCE, Loaded, load
+from hypersphere.inference.vectors import Piece, Writer, check_output, is_text, rows_at_once, writer
+from hypersphere.util.files import put_in_place
+from hypersphere.util.progress import Progress, progress_bar
+
+
+class Embedded(NamedTuple):
+    images: int
+    dimensions: int
+    unreadable: dict[Path | str, str]
+
+
+def embed(
+    source: str | Path,
+    images: str | Path,
+    out: str | Path,
+    *,
+    device: str | torch.device = "auto",
+    workers: int | None = None,
+    progress: bool = False,
+) -> Embedded:
+    """Write path and vector of every image below the folder `images` into `out`, a .parquet or .npz file.
+
+    `source` is a run or an exported encoder. `images` may also be tar files, as in `data` of a run. Files and folders
+    that cannot be read are left out, and listed beside `out` in .unreadable.tsv. How names that are no text are kept
+    is said in `vectors`.
+    """
+    out, images = Path(out), os.fspath(images)
+    check_output(out)
+    if workers is not None and workers < 0:
+        raise UserError(f"`workers` must be at least 0, not {workers}")
+    loaded = load(source, device)
+    stream, names_are_text = _stream(loaded, images, workers)
+    with (
+        put_in_place(out) as scratch,
+        progress_bar(f"embedding {shown(images)}", len(stream.paths), 0, progress) as bar,
+    ):
+        with _closing(writer(scratch, out.suffix, loaded.features, _about(loaded, images), names_are_text)) as file:
+            rows = _write(file, _encoded(loaded, stream, bar), rows_at_once(loaded.features))
+        if not rows:
+            path, reason = next(reversed(stream.unreadable.items()))
+            raise UserError(f"none of {len(stream.paths)} images could be read, such as {shown(path)} ({reason})")
+    _list(stream.unreadable, out.with_suffix(".unreadable.tsv"))
+    return Embedded(rows, loaded.features, stream.unreadable)
+
+
+def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
+    """Of what is there; and whether all names are text."""
+    files = list_shards(images) if is_shards(images) else some_images(Path(images))
+    on_gpu = loaded.device.type == "cuda"
+    stream = Stream(
+        files.paths,
+        loaded.preprocess.pixels,
+        side=loaded.preprocess.side,
+        workers=default_workers(on_gpu) if workers is None else workers,
+        white=loaded.preprocess.white,
+        pin=on_gpu,
+        fill=False,
+    )
+    stream.unreadable.update(files.closed)
+    return stream, all(is_text(str(path)) for path in files.paths)
+
+
+def _about(loaded: Loaded, images: str) -> dict[str, Any]:
+    """What a file says of itself, so that more images can be encoded in the same way."""
+    return {
+        "encoder": os.path.abspath(loaded.source),
+        "weights": loaded.fingerprint,
+        "preprocess": vars(loaded.preprocess),
+        "images": images if "://" in images else os.path.abspath(images),
+        "cwd": os.getcwd(),  # where paths begin that are not absolute
+        "version": __version__,
+    }
+
+
+@contextlib.contextmanager
+def _closing(file: Writer) -> Iterator[Writer]:
+    try:
+        yield file
+        file.finish()
+    except BaseException:
+        file.discard()
+        raise
+
+
+def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[Piece]:
+    for pixels, sample in stream.every(AT_ONCE):
+        vectors = loaded.encode_pixels(pixels).cpu().numpy()
+        if not np.isfinite(vectors).all():
+            raise UserError(f"{loaded.source} makes features that are no numbers: did the run diverge?")
+        yield Piece([str(stream.paths[n]) for n in sample.tolist()], vectors)
+        bar.update(int(sample[-1]) + 1)
+
+
+def _write(file: Writer, pieces: Iterator[Piece], at_once: int) -> int:
+    """So many rows at a time; returns how many there were."""
+    waiting: list[Piece] = []
+    rows = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += len(piece.paths)
+        if sum(len(one.paths) for one in waiting) >= at_once:
+            file.write(_joined(waiting))
+            waiting.clear()
+    if waiting:
+        file.write(_joined(waiting))
+    return rows
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    return Piece([name for piece in pieces for name in piece.paths], np.concatenate([p.vectors for p in pieces]))
+
+
+def _list(unreadable: dict[Path | str, str], listed: Path) -> None:
+    """Instead of what an earlier call listed."""
+    with contextlib.suppress(OSError):
+        listed.unlink()
+    tell_unreadable(unreadable, listed)

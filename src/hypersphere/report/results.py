@@ -1,0 +1,35 @@
+"""RESULTS.md and its figures, written from the folder of results."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from hypersphere.paper.catalogue import all_protocols
+from hypersphere.paper.state import Evidence
+from hypersphere.paper.verdict import Judge
+from hypersphere.report.forest import draw_forest
+from hypersphere.report.markdown import results_page
+from hypersphere.report.plots import draw_figures
+from hypersphere.report.summary import main_claims
+from hypersphere.runs.results import read_results
+from hypersphere.util.files import write_atomically
+from hypersphere.util.progress import tell_once
+
+
+def write_page(results: Path, page: Path) -> None:
+    """All tables, claims and, where matplotlib is installed, figures: from the results alone."""
+    evidence = Evidence(read_results(results))
+    figures: dict[str, str] = {}
+    if find_spec("matplotlib") is None:
+        tell_once(f"no figure is drawn, nor shown in {page}: that needs pip install 'hypersphere[report]'")
+    else:
+        drawn = draw_figures(evidence, results / "figures")
+        if evidence.results:
+            drawn["forest"] = _forest(evidence, results / "figures")
+        figures = {name: os.path.relpath(path, page.parent) for name, path in drawn.items()}
+    write_atomically(page, results_page(evidence, figures=figures).encode(), shared=True)
+
+
+def _forest(evidence: Evidence, folder: Path) -> Path:
+    judge, protocols = Judge(evidence), all_protocols(evidence)
+    return draw_forest(main_claims(judge, protocols), protocols, folder)

@@ -1,0 +1,27 @@
+"""One run after the other, in this process: it shows what they show, and shares their fate."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from hypersphere.errors import UserError, with_dashes
+from hypersphere.sweeps.work import LOG, MISTAKE, Work
+from hypersphere.util.files import own
+
+
+class Here:
+    places = 1
+
+    def start(self, work: Work, folder: Path) -> Any:
+        try:
+            with own(folder):
+                work.call()
+        except UserError as error:
+            (folder / LOG).write_text(with_dashes(str(error)), encoding="utf-8")
+            return (MISTAKE,)
+        return (0,)
+
+    def ended(self, running: Collection[Any]) -> dict[Any, int]:
+        return {handle: handle[0] for handle in running}
+
+    def stop(self, running: Collection[Any]) -> None: ...

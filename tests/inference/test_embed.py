@@ -1,0 +1,249 @@
+"""Vectors of a folder's images in files."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import time
+import weakref
+
+import numpy as np
+import pyarrow
+import pytest
+import safetensors.torch
+import torch
+from pyarrow import parquet
+
+import hypersphere.inference.embed as embedding
+from hypersphere.cli import main
+from hypersphere.diagnostics.embeddings import read_embeddings
+from hypersphere.errors import UserError
+from hypersphere.inference import vectors
+from hypersphere.inference.embed import embed
+from hypersphere.inference.exporting import export
+from hypersphere.inference.loading import Loaded
+from hypersphere.inference.neighbours import neighbours
+from hypersphere.inference.vectors import Piece, read_vectors
+from hypersphere.train import load_checkpoint, save_checkpoint
+from tests.inference.hands import KINDS, by_hand, rows, told
+from tests.pictures import draw
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_image_has_the_vector_that_is_computed_by_hand(run, drawn, tmp_path, kind):
+    folder, paths = drawn
+    out = tmp_path / f"out{kind}"
+    found = embed(run, folder, out, device="cpu")
+    assert found == (20, 512, {})
+    names, numbers = rows(out)
+    assert names == [str(path) for path in paths]
+    assert numbers.dtype == np.float32
+    np.testing.assert_allclose(numbers, by_hand(run, paths), atol=1e-5)
+    assert os.listdir(tmp_path) == [out.name]
+    seen = read_embeddings(out)  # what `diagnose` makes of it
+    assert (seen.rows, seen.dimensions) == (20, 512)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_what_others_see_in_the_files(run, drawn, tmp_path):
+    embed(run, drawn[0], tmp_path / "a.parquet", device="cpu")
+    file = parquet.ParquetFile(tmp_path / "a.parquet")
+    assert file.schema_arrow.names == ["path", "vector"]
+    assert file.schema_arrow.types == [pyarrow.string(), pyarrow.list_(pyarrow.float32(), 512)]
+    assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [16, 4]  # as they came
+    about = json.loads(file.schema_arrow.metadata[b"hypersphere"])
+    assert about["encoder"] == str(run)
+    assert about["preprocess"]["mean"] == [0.485, 0.456, 0.406]
+    embed(run, drawn[0], tmp_path / "a.npz", device="cpu")
+    arrays = np.load(tmp_path / "a.npz", allow_pickle=False)
+    table = file.read().to_pydict()
+    assert arrays["path"].tolist() == table["path"]
+    assert np.array_equal(arrays["vector"], np.array(table["vector"], np.float32))
+    assert json.loads(str(arrays["hypersphere"])) == about
+
+
+def test_workers_change_nothing(digits, drawn, tmp_path, monkeypatch):
+    """Nor does the time."""
+    embed(digits, drawn[0], tmp_path / "one.npz", device="cpu")
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() + 1e6)
+    embed(digits, drawn[0], tmp_path / "two.npz", device="cpu", workers=2)
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unreadable_files_are_left_out_and_listed(digits, tmp_path, capsys, monkeypatch, kind):
+    monkeypatch.setattr(embedding, "AT_ONCE", 4)
+    folder, out = tmp_path / "pictures", tmp_path / f"out{kind}"
+    good = draw(folder, 6)
+    for n in range(9):  # whole batches of them
+        (folder / f"0{n}-bad.png").write_bytes(b"junk")
+    assert main(["embed", str(digits), str(folder), "-o", str(out), "--device", "cpu"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}: 6 images, 128 numbers each; 9 unreadable\n"
+    assert "9 files could not be read: 00-bad.png (no image)" in printed.err
+    listed = (tmp_path / "out.unreadable.tsv").read_text().splitlines()
+    assert listed == [f"{folder}/0{n}-bad.png\tno image" for n in range(9)]
+    assert rows(out)[0] == [str(path) for path in good]
+    for path in folder.glob("*-bad.png"):
+        path.unlink()
+    embed(digits, folder, out, device="cpu")
+    assert sorted(os.listdir(tmp_path)) == [out.name, "pictures"]  # the list of before is gone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_that_are_no_text_survive(digits, tmp_path, kind, capsys):
+    folder, out = tmp_path / "pictures", tmp_path / f"out{kind}"
+    draw(folder, 3)
+    odd = os.fsencode(folder) + b"/caf\xe9.png"
+    shutil.copy(folder / "001.png", odd)
+    (folder / "été �.png").write_bytes((folder / "002.png").read_bytes())
+    embed(digits, folder, out, device="cpu")
+    names, _ = rows(out)
+    assert [os.fsencode(name) for name in names] == sorted(os.fsencode(p) for p in folder.rglob("*.*g"))
+    assert odd in [os.fsencode(name) for name in names]
+    if kind == ".parquet":
+        table = parquet.read_table(out)
+        assert f"{folder}/caf�.png" in table["path"].to_pylist()
+        assert [raw for raw in table["path_bytes"].to_pylist() if raw] == [odd]
+    assert main(["neighbours", str(out), str(folder / "001.png"), "--count", "1", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"  1.0000  {folder}/caf�.png"
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+def test_what_ends_early_leaves_nothing_and_the_file_before(run, drawn, tmp_path, monkeypatch, kind, error):
+    out = tmp_path / f"out{kind}"
+    out.write_text("as it was")
+    calls = []
+
+    def encode(self, pixels, whole=Loaded.encode_pixels):
+        calls.append(pixels)
+        if len(calls) == 3:
+            raise error
+        return whole(self, pixels)
+
+    monkeypatch.setattr(Loaded, "encode_pixels", encode)
+    full = isinstance(error, OSError)
+    with pytest.raises(
+        UserError if full else KeyboardInterrupt, match="could not write .*: No space" if full else None
+    ):
+        embed(run, drawn[0], out, device="cpu")
+    assert os.listdir(tmp_path) == [out.name]
+    assert out.read_text() == "as it was"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neither_images_nor_vectors_pile_up(digits, drawn, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(embedding, "AT_ONCE", 1)
+    monkeypatch.setattr(vectors, "PIECE", 3 * 128 * 4)
+    made = {"pixels": [], "vectors": []}
+    most = {"pixels": 0, "vectors": 0}
+
+    def note(kind, value):
+        made[kind].append(weakref.ref(value))
+        most[kind] = max(most[kind], sum(one() is not None for one in made[kind]))
+
+    def encode(self, pixels, whole=Loaded.encode_pixels):
+        note("pixels", pixels)
+        return whole(self, pixels)
+
+    def encoded(*arguments, whole=embedding._encoded):
+        for piece in whole(*arguments):
+            note("vectors", piece.vectors)
+            yield piece
+
+    monkeypatch.setattr(Loaded, "encode_pixels", encode)
+    monkeypatch.setattr(embedding, "_encoded", encoded)
+    embed(digits, drawn[0], tmp_path / f"out{kind}", device="cpu")
+    assert [len(each) for each in made.values()] == [20, 20]
+    assert most["pixels"] <= 2  # the last one and the new one
+    assert most["vectors"] <= 5  # those of a piece, the last one and the new one
+
+
+def test_a_long_file_is_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(vectors, "PIECE", 2**16)
+    path = tmp_path / "long.parquet"
+    about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/"}
+    file = vectors.writer(path, ".parquet", 64, about, True)
+    for n in range(40):
+        file.write(Piece([f"{n}/{m}" for m in range(256)], np.random.default_rng(n).standard_normal((256, 64))))
+    file.finish()
+    before, most = pyarrow.total_allocated_bytes(), 0
+    for piece in read_vectors(path).pieces():
+        assert len(piece.paths) <= 256
+        most = max(most, pyarrow.total_allocated_bytes() - before)
+    assert most < 2**19 < path.stat().st_size / 4
+
+
+def test_a_run_that_was_moved_or_exported_is_known_by_its_weights(digits, drawn, tmp_path):
+    (query,) = draw(tmp_path / "query", 1, seed=1)
+    out, moved = tmp_path / "out.parquet", shutil.copytree(digits, tmp_path / "moved")
+    embed(digits, drawn[0], out, device="cpu")
+    wanted = neighbours(out, [query], device="cpu")
+    assert neighbours(out, [query], encoder=moved, device="cpu") == wanted
+    assert neighbours(out, [query], encoder=export(digits, tmp_path / "exported"), device="cpu") == wanted
+    state = load_checkpoint(moved / "checkpoint.pt")
+    state["method"]["encoder.features.0.weight"] += 1e-3
+    save_checkpoint(moved / "checkpoint.pt", state)
+    with pytest.raises(UserError, match=r"was made by other weights than .*moved has now"):
+        neighbours(out, [query], encoder=moved)
+
+
+def test_one_image_is_a_file_too(digits, tmp_path):
+    (path,) = draw(tmp_path / "one", 1)
+    embed(digits, tmp_path / "one", tmp_path / "out.parquet", device="cpu")
+    assert rows(tmp_path / "out.parquet")[1].shape == (1, 128)
+    assert neighbours(tmp_path / "out.parquet", [path])[0].neighbours == []
+
+
+def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
+    out, empty, junk = tmp_path / "out.parquet", tmp_path / "empty", tmp_path / "junk"
+    empty.mkdir()
+    junk.mkdir()
+    (junk / "a.png").write_bytes(b"junk")
+    bare = shutil.copytree(digits, tmp_path / "bare")
+    (bare / "checkpoint.pt").unlink()
+    images = drawn[0]
+    for words, message in [
+        ((digits, images), "hypersphere embed RUN IMAGES -o FILE.parquet"),
+        ((digits, "-o", out), "hypersphere embed RUN IMAGES -o FILE.parquet"),
+        (
+            (tmp_path / "gone", images, "-o", out),
+            "there is no .*gone: give a run's folder, or one that hypersphere export wrote",
+        ),
+        ((images, images, "-o", out), "neither a run .* nor an exported encoder"),
+        ((bare, images, "-o", out), "there is no checkpoint"),
+        ((digits, tmp_path / "gone", "-o", out), "gone is no folder"),
+        ((digits, empty, "-o", out), "there is no image below .*empty"),
+        ((digits, junk, "-o", out), r"none of 1 images could be read, such as .*a.png \(no image\)"),
+        ((digits, images, "-o", tmp_path / "out.csv"), "--out .*out.csv must end in .parquet or .npz"),
+        ((digits, images, "-o", tmp_path / "gone/out.npz"), "there is no folder .*gone"),
+        ((digits, images, "-o", "/proc/out.npz"), "could not write /proc/out.npz"),
+        ((digits, images, "-o", "/proc/out.parquet"), "could not write /proc/out.parquet"),
+        ((digits, images, "-o", out, "--workers", "-1"), "--workers must be at least 0"),
+    ]:
+        assert re.search(message, told(capsys, "embed", *words).replace("embedding", ""))
+    assert not out.exists()
+    assert not (tmp_path / "out.parquet.part").exists()
+
+
+def test_a_diverged_run_embeds_nothing(digits, drawn, tmp_path):
+    broken = shutil.copytree(digits, tmp_path / "broken")
+    state = load_checkpoint(broken / "checkpoint.pt")
+    state["method"]["encoder.features.0.weight"].fill_(torch.nan)
+    save_checkpoint(broken / "checkpoint.pt", state)
+    with pytest.raises(UserError, match="features that are no numbers: did the run diverge"):
+        embed(broken, drawn[0], tmp_path / "out.npz", device="cpu")
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_the_fingerprint_is_of_the_exported_file(digits, tmp_path):
+    folder = export(digits, tmp_path / "exported")
+    weights = safetensors.torch.load_file(folder / "encoder.safetensors")
+    state = load_checkpoint(digits / "checkpoint.pt")["method"]
+    assert all(
+        torch.equal(weights[n.removeprefix("encoder.")], x) for n, x in state.items() if n.startswith("encoder.")
+    )

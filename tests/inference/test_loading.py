@@ -1,0 +1,151 @@
+"""Encoders by any name, of runs and of exports: the features of pictures in any form, and what is refused."""
+
+import json
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import hypersphere as hs
+from hypersphere.data import load_data
+from hypersphere.data.folder import Listing
+from hypersphere.data.sets import decoded
+from hypersphere.errors import UserError
+from hypersphere.evaluate import centre, extract
+from hypersphere.inference.exporting import export
+from hypersphere.views import folder_recipe
+from tests.inference.hands import read_card
+from tests.pictures import untrained
+
+
+@pytest.fixture
+def exported(digits, tmp_path):
+    return export(digits, tmp_path / "exported")
+
+
+def test_every_way_to_name_an_encoder_gives_the_same(digits, exported):
+    inputs = torch.randn(2, 1, 8, 8)
+    wanted = hs.load_run(digits, "cpu").encoder(inputs)
+    for path in (digits, str(digits), exported, exported / "card.json"):
+        loaded = hs.load(path, "cpu")
+        assert torch.equal(loaded.encoder(inputs), wanted)
+        assert loaded.fingerprint == read_card(exported)["weights"]["sha256"]
+
+
+def test_load_is_a_function_whatever_was_imported_before():
+    import hypersphere.inference.loading
+
+    assert hs.load is hypersphere.inference.loading.load
+
+
+def test_preprocessing_is_that_of_evaluation(run, digits, drawn):
+    _, paths = drawn
+    loaded = hs.load(run, device="cpu")
+    assert not loaded.encoder.training
+    wanted = centre(folder_recipe(32))(decoded(Listing(tuple(paths)), 37, 0, 99).pixels)
+    for path, view in zip(paths, wanted, strict=True):
+        image = Image.open(path)
+        array = np.asarray(image).transpose(2, 0, 1)
+        for picture in (path, str(path), image, array, torch.tensor(array)):
+            assert torch.equal(loaded.preprocess(picture), view)
+    assert torch.equal(
+        loaded.encode([*paths[:3], Image.open(paths[3])]), extract(loaded.encoder, wanted[:4], lambda x: x)
+    )
+    assert loaded.encode([]).shape == (0, 512)
+    assert torch.equal(loaded.encode(path for path in paths[:3]), loaded.encode(paths[:3]))
+    pixels, own = load_data("digits")[0].pixels[:5], hs.load_run(digits, "cpu")
+    assert torch.equal(hs.load(digits, "cpu").encode(pixels), own.encode(pixels))
+
+
+def test_images_of_data_sets_in_memory_pass_unchanged(tmp_path):
+    """CIFAR's and STL-10's are seen by evaluation at their own size."""
+    for data, side in (("cifar10", 32), ("stl10", 96)):
+        run = untrained(tmp_path / data, data, stem="imagenet", size=None)
+        loaded = hs.load(run, "cpu")
+        pixels = torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8)
+        torch.testing.assert_close(loaded.encode(pixels), hs.load_run(run, "cpu").encode(pixels))
+
+
+def test_a_file_and_its_bytes_are_the_same_picture(digits, drawn):
+    file = min(drawn[0].rglob("*.*"))
+    loaded = hs.load(digits)
+    torch.testing.assert_close(loaded.encode([file.read_bytes()]), loaded.encode([file]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("picture", "message"),
+    [
+        ("gone.png", "there is no file gone.png"),
+        (__file__, r"test_loading.py cannot be read \(no image\)"),
+        (np.zeros((3, 8, 8)), r"must be C × H × W bytes with C 1 or 3, not float64 of shape \(3, 8, 8\)"),
+        (np.zeros((8, 8, 3), np.uint8), r"with C 1 or 3, not uint8 of shape \(8, 8, 3\)"),
+        (np.zeros((3, 0, 0), np.uint8), r"not uint8 of shape \(3, 0, 0\)"),
+        (Image.new("F", (8, 8)), "pixels are fractions"),
+        (b"no picture", r"an image given as bytes cannot be read \(no image\)"),
+        (7, "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W, not int"),
+    ],
+)
+def test_what_is_no_picture_is_told(digits, picture, message):
+    with pytest.raises(UserError, match=message):
+        hs.load(digits).encode([picture])
+
+
+def test_one_picture_is_a_list_of_one(digits):
+    for picture in ("a.png", b"abc", Image.new("RGB", (8, 8))):
+        with pytest.raises(UserError, match="takes a list of images"):
+            hs.load(digits).encode(picture)
+
+
+class Boom:
+    def __reduce__(self):
+        return os.mkdir, ("boom",)
+
+
+def test_nothing_is_unpickled(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(digits, tmp_path / "run")
+    for save in (torch.save, lambda state, file: file.write_bytes(pickle.dumps(state))):
+        save({"method": Boom()}, run / "checkpoint.pt")
+        with pytest.raises(UserError, match="holds more than a run saves, and is not unpickled"):
+            hs.load(run)
+    assert not (tmp_path / "boom").exists()
+
+
+def damaged(folder, **changes):
+    (folder / "card.json").write_text(json.dumps({**read_card(folder), **changes}))
+
+
+def test_a_card_that_says_nothing_of_white_is_read_card(exported):
+    card = read_card(exported)
+    del card["input"]["white"]
+    damaged(exported, input=card["input"])
+    assert hs.load(exported).preprocess.white is None
+
+
+def test_damaged_exports_are_told(exported):
+    card, weights = (exported / "card.json").read_text(), (exported / "encoder.safetensors").read_bytes()
+    (exported / "encoder.safetensors").write_bytes(weights[:-4] + b"abcd")
+    with pytest.raises(UserError, match=r"is not the file that card.json describes"):
+        hs.load(exported)
+    (exported / "encoder.safetensors").unlink()
+    with pytest.raises(UserError, match=r"there is no .*encoder.safetensors, which belongs to card.json"):
+        hs.load(exported)
+    (exported / "encoder.safetensors").write_bytes(weights)
+    for changes, message in [
+        ({"input": {}}, r"card.json is damaged \(KeyError: 'side'\)"),
+        ({"architecture": {"depth": 3}}, r"card.json is damaged \(TypeError"),
+        ({"architecture": {"channels": 3}}, r"encoder.safetensors does not fit hypersphere/digits \(size mismatch"),
+        ({"encoder": "hypersphere/none"}, "unknown encoder"),
+        ({"kind": "of a deck"}, "is no card of an exported encoder"),
+    ]:
+        damaged(exported, **changes)
+        with pytest.raises(UserError, match=message):
+            hs.load(exported)
+        (exported / "card.json").write_text(card)
+    (exported / "card.json").write_text("{")
+    with pytest.raises(UserError, match=r"card.json cannot be read"):
+        hs.load(exported / "card.json")

@@ -1,0 +1,322 @@
+"""Methods that users wrote: their recipes and options, in runs and sweeps, and what is wrong with them."""
+
+import dataclasses
+import inspect
+import sys
+
+import pytest
+
+import hypersphere as hs
+from hypersphere.cli import main
+from hypersphere.config import Config, recipe
+from hypersphere.errors import UserError
+from hypersphere.methods import BYOL, METHODS, Method
+from hypersphere.presets import OF_METHODS
+from hypersphere.regularize import EnergyRegularizer
+from hypersphere.report.page import _own_loss
+from hypersphere.report.portrait import portray
+from hypersphere.runs.build import build_method, regularizer_of
+from hypersphere.util.written import referred_to
+from tests.networks import SMALL_ENCODER
+
+METHOD = """
+from hypersphere.methods import Method, Step
+from hypersphere.nn import each_view, mlp
+from hypersphere.sphere import alignment, uniformity
+from torch import nn
+
+class Mine(Method):
+    'Views alike, projections apart.'
+
+    def __init__(self, encoder, features, projection=8, share=0.5, kind="soft", deep=None):
+        super().__init__()
+        self.told = share, kind, deep
+        self.encoder, self.projector = encoder, mlp(features, 16, projection)
+
+    def forward(self, batch):
+        z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
+        return self.step("mine", alignment(z1, z2) + uniformity(z1) / 2 + uniformity(z2) / 2, z1, z2)
+
+class Small(nn.Sequential):
+    num_features = 16
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
+
+class NoMethod(nn.Module):
+    pass
+
+class Unmade(Method):
+    def __init__(self, encoder, features):
+        self.encoder = encoder
+
+    def forward(self, batch): ...
+
+class Ungrouped(Mine):
+    def parameter_groups(self):
+        return self.parameters()
+
+class Short(Method):
+    def __init__(self, encoder):
+        super().__init__()
+
+    def forward(self, batch): ...
+"""
+
+
+def test_a_method_of_ones_own(own_folder, capsys):
+    (own_folder / "own_nets.py").write_text(METHOD)
+    words = ["--data", "digits", "--encoder", "own_nets:Small", "--epochs", "4", "--tau", "0.9"]
+    assert main(["pretrain", "own_nets:Mine-uni-mhe", *words]) == 0
+    (run,) = (own_folder / "runs").iterdir()
+    assert run.name.startswith("Mine-uni-mhe-digits-")
+    told = capsys.readouterr().err
+    assert "hypersphere: tau: of no effect on Mine-uni-mhe with digits" in told
+    assert "hypersphere: Mine-uni-mhe: regularizes the weights of projector\n" in told
+    metrics = hs.load_run(run).metrics
+    assert {"mine", "uniformity", "regularizer"} <= metrics[0].keys()
+    losses = [line["mine"] for line in metrics if "mine" in line]
+    assert losses[-1] < losses[0]
+    assert main(["evaluate", str(run), "--probes", "knn"]) == 0
+    assert main(["pretrain", "--resume", str(run)]) == 0
+    assert main(["report", str(run), "--out", "page.html"]) == 0
+    assert _own_loss(portray(run, "cpu", None)) == "mine"  # and not the whole loss
+    capsys.readouterr()
+    assert main(["methods", "own_nets:Mine-mhe"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("own_nets:Mine-mhe\n\nViews alike, projections apart.\n\n")
+    assert told.endswith(", energy 10.0,\n    energy_layers heads\n")
+    again = hs.pretrain(referred_to("own_nets:Mine"), "digits", encoder="own_nets:Small", epochs=1, progress=False)
+    assert again.config.method == "own_nets:Mine"
+    assert again.config.energy == again.config.uniformity == 0
+
+
+def test_a_sweep_notices_that_the_code_has_changed(own_folder, capsys):
+    (own_folder / "own_nets.py").write_text(METHOD)
+    command = ["sweep", "own_nets:Mine", "--data", "digits", "--encoder", "own_nets:Small", "--epochs", "1"]
+    command += ["--over", "seed=0", "--probes", "knn"]
+
+    def told(*more):
+        main([*command, *more])
+        return "".join(capsys.readouterr())
+
+    assert "0 finished, 0 begun, 1 to start" in told("--workers", "0")
+    assert "1 finished" in told("--dry-run")
+    (own_folder / "own_nets.py").write_text(METHOD.replace("/ 2", "/ 3"))
+    assert "0 finished, 0 begun, 1 to start" in told("--dry-run")
+    (own_folder / "own_nets.py").write_text(METHOD)
+    assert "1 finished" in told("--dry-run")
+    assert "there is no module nets in this folder" in told("--dry-run", "--encoder", "nets:make")
+
+
+MISTAKES = """
+import torch
+from hypersphere.methods import Method, Step
+from hypersphere.nn import mlp
+
+class Base(Method):
+    def __init__(self, encoder, features, hidden=24, temperature=0.07, size=3, title="x"):
+        super().__init__()
+        self.encoder, self.projector = encoder, mlp(features, hidden, 4)
+        self.told = hidden, temperature, size, title
+
+class Right(Base):
+    def forward(self, batch):
+        loss = self.projector(self.encoder(batch.views[0])).square().mean()
+        return Step(loss, {"loss": loss.detach() + 1, "step": loss.detach()})
+
+class Bare(Base):
+    def forward(self, batch):
+        return torch.zeros((), requires_grad=True)
+
+class Long(Base):
+    def forward(self, batch):
+        return Step(self.projector(self.encoder(batch.views[0])).sum(0), {})
+
+class Idle(Base):
+    def forward(self, batch):
+        return Step(torch.zeros(()), {})
+
+class Numbers(Base):
+    def forward(self, batch):
+        return Step(self.projector(self.encoder(batch.views[0])).sum(), {"a": 1.0})
+
+class Nothing(Base):
+    def forward(self, batch):
+        return self.step("nothing", self.projector(self.encoder(batch.views[0])).sum())
+
+class Needs(Right):
+    def __init__(self, encoder, features, gamma):
+        super().__init__(encoder, features)
+
+class Careless(Right):
+    def __init__(self, encoder, features):
+        Method.__init__(self)
+
+def array(path): ...
+"""
+
+
+def test_a_methods_own_defaults_count(own_folder):
+    (own_folder / "own_nets.py").write_text(MISTAKES)
+    options = {"data": "digits", "encoder": SMALL_ENCODER, "epochs": 1, "progress": False, "log_every": 1}
+    run = hs.pretrain("own_nets:Right", **options)
+    assert run.method.told == (24, 0.07, 3, "x")
+    assert hs.pretrain("own_nets:Right", hidden=9, temperature=0.2, **options).method.told[:2] == (9, 0.2)
+    steps = [line for line in run.metrics if "lr" in line]
+    assert [line["step"] for line in steps] == list(range(1, run.step + 1))
+    assert hs.pretrain("own_nets:Needs", extra={"gamma": 2}, **options).step == run.step
+
+
+@pytest.mark.parametrize("data", ["cifar10", "digits", "stl10", "imagenet", "imagenette"])
+def test_what_derives_from_a_method_of_ours_has_its_recipe(own_folder, data):
+    """But for what an `__init__` of its own says."""
+    lines = ["from hypersphere.methods import *"]
+    for name, kind in METHODS.items():
+        lines += [f"class Plain_{name}({kind.__name__}): ...", f"class Again_{name}(Plain_{name}):"]
+        lines += ["    def __init__(self, encoder, features, hidden=7, tau=0.5, queue=9): ..."]
+    (own_folder / "own_nets.py").write_text("\n".join(lines))
+    for name in METHODS:
+        for variant in ("", "-uni", "-mhe"):
+            ours = recipe(name + variant, data)
+            plain, again = (recipe(f"own_nets:{kind}_{name}{variant}", data) for kind in ("Plain", "Again"))
+            assert plain == ours.replace(method=f"own_nets:Plain_{name}")
+            assert again == ours.replace(method=f"own_nets:Again_{name}", hidden=7, tau=0.5, queue=9)
+
+
+HEADS = """
+class Headless(Method):
+    def __init__(self, encoder, features):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, batch): ...
+
+class Headed(Headless):
+    def __init__(self, encoder, features):
+        super().__init__(encoder, features)
+        self.projector, self.predictor, self.odd = mlp(features, 16, 8), mlp(8, 16, 8), nn.Linear(features, 4)
+        self.frozen, self.norm = mlp(8, 16, 8).requires_grad_(False), nn.BatchNorm1d(8)
+"""
+
+
+def test_the_energy_is_that_of_every_head_there_is(own_folder):
+    """Against the layers that a regularizer of the whole network finds."""
+    (own_folder / "own_nets.py").write_text(METHOD + HEADS)
+    for name in ("Mine", "Headed", "Headless"):
+        config = recipe(f"own_nets:{name}-mhe", "digits")
+        method = build_method(config, 1)
+        every = EnergyRegularizer(method).per_layer()
+        heads = {layer for layer in every if not layer.startswith("encoder")}
+        assert regularizer_of(config, method).per_layer().keys() == (heads or every.keys())
+    byol = recipe("byol-mhe", "digits")
+    method = build_method(byol, 1)
+    one, other = (regularizer_of(config, method) for config in (byol, byol.replace(energy_layers=("heads",))))
+    assert one.per_layer() == other.per_layer()
+
+
+def test_every_option_of_our_methods_is_one_that_others_may_have():
+    fields = {field.name for field in dataclasses.fields(Config)} - {"encoder"}
+    for kind in METHODS.values():
+        assert set(inspect.signature(kind.__init__).parameters) & fields <= OF_METHODS | {"seed", "epochs"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Bare", "forward of Bare must return Step"),
+        ("Long", "forward of Long must return Step"),
+        ("Idle", "depends on no weight"),
+        ("Numbers", "its term a must be a tensor of one number"),
+        ("Nothing-uni", "no projections: there is nothing to spread"),
+        ("Base", "own_nets:Base has no forward"),
+        ("Needs", "its __init__ needs more than is known (missing a required argument: 'gamma')"),
+        ("Careless", "must keep the network that it is given as self.encoder"),
+    ],
+)
+def test_mistakes_in_a_method_are_told(own_folder, capsys, name, told):
+    (own_folder / "own_nets.py").write_text(MISTAKES)
+    assert main(["pretrain", f"own_nets:{name}", "--data", "digits", "--epochs", "1"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_mistakes_in_modules_are_told(own_folder, capsys):
+    (own_folder / "own_nets.py").write_text(MISTAKES)
+    assert main(["pretrain", "byol", "--data", "own_nets:array"]) == 2
+    assert "own_nets:array must be a function without arguments (missing" in capsys.readouterr().err
+    sys.modules.pop("own_nets")
+    (own_folder / "own_nets.py").write_text("def f(:")
+    assert main(["pretrain", "own_nets:f", "--data", "digits"]) == 2
+    assert "there is a mistake in own_nets (" in capsys.readouterr().err
+
+
+def test_our_classes_are_known_by_their_names(own_folder):
+    (own_folder / "own_nets.py").write_text(METHOD)
+    small = {"encoder": "own_nets:Small", "epochs": 1, "hidden": 16}
+    run = hs.pretrain(BYOL, data="digits", progress=False, **small)
+    assert run.config.method == "byol"
+    mine = referred_to("own_nets:Mine")
+    options = {**small, "probes": ["knn"], "out": "sweep"}
+    found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, workers=0, **options)
+    assert [result.config.method for result in found] == ["byol", "own_nets:Mine"]
+    (apart,) = hs.sweep(mine, "digits", over={"seed": [1]}, workers=1, **options)  # in a process of its own
+    assert apart.config.method == "own_nets:Mine"
+
+
+def test_options_that_only_ones_own_method_has(own_folder, capsys):
+    (own_folder / "own_nets.py").write_text(METHOD)
+    words = [
+        "pretrain",
+        "own_nets:Mine",
+        "--data",
+        "digits",
+        "--encoder",
+        SMALL_ENCODER,
+        "--epochs",
+        "1",
+        "--out",
+        "run",
+    ]
+    words += ["--extra"]
+    assert main([*words, "share=0.25", "kind=hard", "deep=[1, 2]"]) == 0
+    run = hs.load_run("run")
+    assert run.method.told == (0.25, "hard", [1, 2])
+    options = {"share": 0.25, "kind": "hard", "deep": [1, 2]}
+    twin = hs.pretrain("own_nets:Mine", data="digits", encoder=SMALL_ENCODER, epochs=1, extra=options, progress=False)
+    assert twin.config.hash == run.config.hash
+    for word in ("sheer=1", "share", "hidden=3", "encoder=3"):
+        assert main([*words, word]) == 2
+        told = f"--extra {word} must be name=value of an option that Mine alone has (there are share, kind, deep)"
+        assert told in capsys.readouterr().err
+    assert main([*words, "kind=a", "kind=b"]) == 2
+    assert "--extra says kind twice" in capsys.readouterr().err
+    method = build_method(run.config.replace(extra=("share=false", "kind=True", "deep=none")), 1)
+    assert method.told == (False, True, "none")
+    assert main(["pretrain", "byol", "--data", "digits", "--extra", "a=1"]) == 2
+    assert "that byol alone has (it has none)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("own_nets:NoMethod", "must be a subclass of hypersphere.methods.Method"),
+        ("math:pi", "math:pi must be a subclass of hypersphere.methods.Method"),
+        ("own_nets:Short", "its __init__ must take features"),
+        ("own_nets:Unmade", "own_nets:Unmade: its __init__ must call super().__init__() first"),
+        ("own_nets:Ungrouped", "parameter_groups of Ungrouped must give a list of dicts, each with params"),
+        ("own_nets:mine", "there is no mine in own_nets: did you mean 'Mine'"),
+        ("byool", "your own as package.module:Class"),
+    ],
+)
+def test_what_is_no_method_is_told(own_folder, capsys, name, told):
+    (own_folder / "own_nets.py").write_text(METHOD)
+    assert main(["pretrain", name, "--data", "digits"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_class_in_a_function_is_refused():
+    class Hidden(Method):
+        def forward(self, batch): ...
+
+    with pytest.raises(UserError, match="Hidden must stand at the top of a module"):
+        hs.pretrain(Hidden, data="digits")
