@@ -116,9 +116,10 @@ def test_costs_are_learnt_from_runs_of_the_same_device():
 
 
 def test_durations():
-    assert [parse_duration(text) for text in ("90s", "25m", "1.5h", "1h30m")] == [90, 1500, 5400, 5400]
-    for wrong in ("25", "m", "1h 30m", "-5m", "five minutes", ""):
-        with pytest.raises(UserError, match="is no duration: write it as 90s, 25m or 1h30m"):
+    known = {"90s": 90, "25m": 1500, "25 min": 1500, "1.5h": 5400, "1h 30m": 5400, "2d": 172800}
+    assert {text: parse_duration(text) for text in known} == known
+    for wrong in ("25", "m", "1h 30", "-5m", "five minutes", ""):
+        with pytest.raises(UserError, match="is not a duration: write it as 90s, 25m or 1h30m"):
             parse_duration(wrong)
 
 
@@ -174,8 +175,10 @@ def test_a_budget_is_spent_killed_and_spent_again_without_repeating_anything(tmp
 def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys, monkeypatch):
     where = ["--results", str(tmp_path), "--device", "cpu", "--dry-run"]
     for words, told in (
-        (["--budget", "25"], "'25' is no duration"),
+        (["--budget", "25"], "'25' is not a duration"),
         (["--budget", "5m", "--workers", "0"], "--budget needs runs in processes"),
+        (["--budget", "5m", "--workers", "-1"], "--workers must be at least 0, not -1"),
+        (["--budget", "0m"], "--budget must be longer than 20 s, got 0m"),
         (["--budget", "5m", "--cells", "byol"], "--cells are those of a table"),
     ):
         assert main(["reproduce", *words, *where]) == 2
@@ -184,4 +187,4 @@ def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys, monkeypatch):
     assert "nothing that is missing can be done in 31 s" in capsys.readouterr().out
     monkeypatch.setattr(Prices, "whole", lambda self, config, probes, trained: 30.0 if not trained else 3600.0)
     assert main(["reproduce", "fig:uni", "--budget", "1m", "--seeds", "1", *where]) == 0
-    assert capsys.readouterr().out.startswith("circle-random, 100 epochs, seed 0: 30 s\n1 run: about 30 s of 60 s")
+    assert capsys.readouterr().out.startswith("circle-random, untrained, seed 0: 30 s\n1 run: about 30 s of 60 s")

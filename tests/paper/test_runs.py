@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import shutil
 import signal
 from functools import partial
@@ -127,7 +128,7 @@ def test_the_list_and_its_mistakes(tmp_path, capsys, monkeypatch):
     assert main(["reproduce", "tab:bn", *words, *where]) == 0
     told = capsys.readouterr().out
     assert main(["reproduce", "fig:uni", "--dry-run", "--seeds", "1", "--cells", "circle-random", *where]) == 0
-    assert "circle-random, 100 epochs, seed 0: 0 s" in capsys.readouterr().out
+    assert "circle-random, untrained, seed 0: 0 s" in capsys.readouterr().out
     assert [seed for seed in range(9) if f"no-bn, 300 epochs, seed {seed}: " in told] == [3, 4]
     for words, told in (
         (["tab:bm"], "did you mean 'tab:bn'"),
@@ -140,9 +141,13 @@ def test_the_list_and_its_mistakes(tmp_path, capsys, monkeypatch):
         assert main(["reproduce", *words, *where]) == 2
         assert told in capsys.readouterr().err
     monkeypatch.setattr("hypersphere.paper.cost.seconds", lambda *_: 7200.0)
+    monkeypatch.setenv("COLUMNS", "140")
+    assert main(["reproduce", "tab:bn", "--dry-run", *where]) == 0
+    assert "3 of 3: 6.0 h" in capsys.readouterr().out
     assert main(["reproduce", *where]) == 0
     told = capsys.readouterr().out
-    assert "3 of 3: 6.0 h" in told
+    assert re.search(r"tab:bn +BatchNorm and MHE of all networks +0 of 12 +24\.0 h", told)
+    assert re.search(r"fig:knn +k-NN accuracy during training +0 of 9 +18\.0 h", told)
     assert f"No results in {tmp_path}: " in told
     (tmp_path / "byol.json").write_text("{")
     assert main(["reproduce", *where]) == 2

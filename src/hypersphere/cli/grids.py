@@ -191,23 +191,26 @@ def reproduce(words: list[str]) -> None:
     words = value_optional(words, "--ray")
     name = take_word(words, ReproduceOptions, "NAME")
     about = (
-        "List the paper's tables and figures with the state of each cell; with NAME, run what that one lacks; with\n"
-        "--budget, run what tells most in that time."
+        "Without NAME: list the paper's tables and figures, and what each lacks.\n"
+        "With NAME (such as tab:sections, fig:uni, mechanism): run what it lacks.\n"
+        "With --budget 25m: run what tells most about the claims in that time.\n"
+        "--dry-run shows what would run, and with NAME every cell."
     )
     options = parse(ReproduceOptions, words, "hypersphere reproduce [NAME]", about, ReproduceOptions())
-    if options.seeds < 1 or (options.epochs is not None and options.epochs < 1):
-        raise UserError("`seeds` and `epochs` must be at least 1")
-    if options.first_seed < 0:
-        raise UserError(f"`first_seed` must be at least 0, not {options.first_seed}")
+    options.check()
+    for option, least in (("seeds", 1), ("epochs", 1), ("first_seed", 0)):
+        value = getattr(options, option)
+        if value is not None and value < least:
+            raise UserError(f"`{option}` must be at least {least}, got {value}")
     if name is None and options.cells:
         raise UserError("`cells` are those of a table: hypersphere reproduce NAME --cells …")
     if options.budget is not None and options.workers == 0:
         raise UserError("`budget` needs runs in processes of their own, which can be stopped: leave `workers` 0 out")
     from hypersphere.paper.catalogue import named, protocol_for
-    from hypersphere.paper.cells import TUNED, Protocol
+    from hypersphere.paper.cells import TUNED, Protocol, Table
     from hypersphere.paper.reproduce import missing
     from hypersphere.paper.state import Evidence
-    from hypersphere.report.terminal import list_jobs, list_tables
+    from hypersphere.report.terminal import list_jobs, list_overview, list_tables
     from hypersphere.runs.results import read_results
 
     if options.tuned and not TUNED:
@@ -219,10 +222,12 @@ def reproduce(words: list[str]) -> None:
     if options.budget is not None:
         _spend(options, evidence, jobs if wanted is not None else None, protocol, began)
     elif wanted is None:
-        list_tables(evidence, seeds, protocol, options.device)
+        list_overview(evidence, seeds, protocol, options.device)
         if not evidence.results:
             print(f"No results in {options.results}: those of the project are in its repository, in results.")
     elif options.dry_run:
+        if isinstance(wanted, Table):
+            list_tables(evidence, seeds, protocol, options.device, [wanted])
         list_jobs(jobs, evidence, options.device)
     else:
         _run(options, jobs)
@@ -238,17 +243,18 @@ def _spend(
 
     assert options.budget is not None
     budget = parse_duration(options.budget)
+    if budget <= STOPPING:
+        raise UserError(f"`budget` must be longer than {duration(STOPPING)}, got {options.budget}")
     workers = options.workers or default_workers(options.device)
     prices, left, sharing = prices_of(evidence, options.device), budget - STOPPING, sharing_of(workers, options.device)
     if jobs is not None:
-        plan = [(job, "") for job in first_that_fit(jobs, prices, left, workers, sharing)]
+        plan, rest = first_that_fit(jobs, prices, left, workers, sharing)
     else:
         given = options.epochs is not None or options.tuned
         chosen = {"protocols": (protocol,)} if given else {}
-        found = within(left, evidence, prices, workers, sharing, seeds=options.seeds, **chosen)
-        plan = [(job, missing.sentence) for job, missing in found]
+        plan, rest = within(left, evidence, prices, workers, sharing, seeds=options.seeds, **chosen)
     seconds = {job.name: sharing * prices.whole(job.config, job.probes, job.trained) for job, _ in plan}
-    list_plan(plan, seconds, workers, budget)
+    list_plan(plan, seconds, workers, budget, sharing * rest)
     if options.dry_run or not plan:
         return
     spent = time.monotonic() - began
@@ -266,6 +272,8 @@ def _run(options: ReproduceOptions, jobs: "list[Job]", **limits: Any) -> None:
     check_file(options.page, "page")
     where: dict[str, Any] = {"device": options.device, "root": options.root}
     page = functools.partial(write_page, options.results, options.page)
+    if jobs and options.workers != 0:
+        print(f"logs in {options.runs / 'logs'}", flush=True)
     before = {*options.results.glob("*.json")}
     failed = run_jobs(jobs, options.results, options.runs, options, after=page, **limits, **where)
     page()

@@ -22,7 +22,8 @@ def take_word(words: list[str], kind: type, name: str | None = None) -> str | No
     """Take out the one word, of the given name, that is neither an option nor its value: it may stand anywhere."""
     free = _free_places(words, kind)
     if len(free) > (name is not None):
-        raise UserError(f"what is {words[free[-1]]!r}? {f'One {name} is wanted' if name else 'No such word is wanted'}")
+        expected = f" (expected one {name})" if name else ""
+        raise UserError(f"unexpected argument: {words[free[-1]]!r}{expected}")
     return words.pop(free[0]) if free else None
 
 
@@ -115,5 +116,10 @@ def _one_line(box: str) -> str:
     groups = itertools.groupby(lines, key=lambda line: re.search(r"\w", line) is not None)
     message = next(" ".join(group) for worded, group in groups if worded)
     message = re.sub(r"^Error parsing (--[\w-]+: )?(\w+: )?", r"\1", message)
+    message = re.sub(
+        r"no type matching \{None\}\|INT could be instantiated from \['(.*)'\]",
+        r"a whole number is wanted, not '\1'",
+        message,
+    )
     message = re.sub(r"invalid literal for int\(\) with base 10: ", "a whole number is wanted, not ", message)
     return re.sub(r"could not convert string to float: ", "a number is wanted, not ", message)

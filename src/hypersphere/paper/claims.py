@@ -192,7 +192,7 @@ def _on_cifar100() -> Iterator[Claim]:
 def _powers() -> Iterator[Claim]:
     for (_, power), cell in _rows("tab:mhe"):
         if cell != _A2:
-            yield _better(f"Power a2 is better than {power}.", _A2, cell, "a2 against other powers")
+            yield _better(f"Angular power a2 is better than power {power}.", _A2, cell, "a2 against other powers")
         if cell not in (_A2, _S2):  # which other tables have
             family = "tab:mhe against BYOL"
             yield _better(f"MHE with power {power} improves linear accuracy.", cell, _BYOL, family)
@@ -217,7 +217,7 @@ def _weights() -> Iterator[Claim]:
 
 def _batches(reading: str) -> Iterator[Claim]:
     """In either reading of the learning rate."""
-    of_reading = "" if reading == BY_UPDATE else f" (learning rate scaled {reading})"
+    of_reading = "" if reading == BY_UPDATE else f" (learning rate {reading})"
 
     def of(method: str, batch: str) -> Measured:
         return _row("tab:batch", method, batch, BY_UPDATE if batch == "1024" else reading)
@@ -318,7 +318,7 @@ MAIN = (
     "MHE of the predictor improves linear accuracy.",
     "MHE of projector and predictor improves linear accuracy.",
     "MHE of encoder, projector and predictor improves linear accuracy.",
-    "Power a2 is better than 2.",
+    "Angular power a2 is better than power 2.",
     "The weight hardly matters: 1 is at most half a point behind 10.",
     "From 1024 to 128 images at once, uniformity loss loses more than BYOL.",
     "From 1024 to 128 images at once, MHE loses at most half a point more than BYOL.",

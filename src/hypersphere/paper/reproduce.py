@@ -1,4 +1,4 @@
-"""The paper's cells that lack a result, and the page of those that have one."""
+"""The paper's cells that lack a result, and which of them fit into a given time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,12 +8,13 @@ from hypersphere.errors import UserError, similar
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol, Table
 from hypersphere.paper.cost import Prices
 from hypersphere.paper.figures import Figure
-from hypersphere.paper.queue import STANDARD, Missing, Queue
+from hypersphere.paper.queue import STANDARD, Queue
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.verdict import Judge
 from hypersphere.probes import PROBES
 from hypersphere.runs.machine import pick_device
 from hypersphere.sweeps.jobs import Job
+from hypersphere.util.progress import counted
 
 STOPPING = 20.0  # seconds for what is running to save itself when the time is up
 RUN_MEMORY = 24 * 2**30  # bytes that a run of ResNet-18 with 1024 images at once may take
@@ -50,26 +51,34 @@ def within(
     sharing: int,
     protocols: Sequence[Protocol] = STANDARD,
     seeds: int = 3,
-) -> list[tuple[Job, Missing]]:
-    """What is missing anywhere and can be done in so many seconds, that which tells most per second first."""
+) -> tuple[list[tuple[Job, str]], float]:
+    """What is missing anywhere and can be done in so many seconds, that which tells most per second first: jobs, each
+    with the claim that gains most; and the seconds of the cheapest run that is left."""
 
     def price(cell: Cell, protocol: Protocol) -> float:
         job = _job(cell, protocol, 0)
         return prices.whole(job.config, job.probes, job.trained)
 
-    chosen = Queue(Judge(evidence), protocols, seeds).fitting(price, seconds, workers, sharing)
-    return [(_job(missing.cell, missing.protocol, missing.seed), missing) for missing in chosen]
+    queue = Queue(Judge(evidence), protocols, seeds)
+    chosen = queue.fitting(price, seconds, workers, sharing)
+    rest = min((price(*key) for key in queue.scores()), default=0.0)
+    return [(_job(missing.cell, missing.protocol, missing.seed), missing.sentence) for missing in chosen], rest
 
 
-def first_that_fit(jobs: Sequence[Job], prices: Prices, seconds: float, workers: int, sharing: int) -> list[Job]:
-    """Of a table's jobs, in its order, those that are done in so many seconds."""
-    free, taken = [0.0] * workers, []
+def first_that_fit(
+    jobs: Sequence[Job], prices: Prices, seconds: float, workers: int, sharing: int
+) -> tuple[list[tuple[Job, str]], float]:
+    """As `within`, of a table's jobs, in its order."""
+    free, taken, rest = [0.0] * workers, [], []
     for job in jobs:
-        end = min(free) + sharing * prices.whole(job.config, job.probes, job.trained)
+        price = prices.whole(job.config, job.probes, job.trained)
+        end = min(free) + sharing * price
         if end <= seconds:
             free[free.index(min(free))] = end
-            taken.append(job)
-    return taken
+            taken.append((job, ""))
+        else:
+            rest.append(price)
+    return taken, min(rest, default=0.0)
 
 
 def default_workers(device: str) -> int:
@@ -89,9 +98,6 @@ def sharing_of(workers: int, device: str) -> int:
 
 def _job(cell: Cell, protocol: Protocol, seed: int) -> Job:
     config = protocol.config(cell, seed)
-    title = (
-        f"{cell.name}, {protocol}, {config.epochs} epochs, seed {seed}"
-        if protocol.tuned
-        else (f"{cell.name}, {config.epochs} epochs, seed {seed}")
-    )
+    length = counted(config.epochs, "epoch") if cell.trained else "untrained"
+    title = f"{cell.name}, {'tuned, ' * protocol.tuned}{length}, seed {seed}"
     return Job(cell.name, title, config, cell.probes or PROBES, cell.trained)

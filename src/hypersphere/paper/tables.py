@@ -56,7 +56,7 @@ def _weight(weight: float, accuracy: float) -> Row:
 
 
 # tab:batch: the learning rate is "linearly scaled with the batch size", which can be read in two ways
-BY_UPDATE, BY_BATCH = "by the 1024 of an update", "by the batch"
+BY_UPDATE, BY_BATCH = "scaled by 1024 (an update)", "scaled by the batch"
 
 
 def _batches(label: str, whole: Cell, *accuracies: float) -> tuple[Row, ...]:
@@ -185,8 +185,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "tab:mhe",
-            "CIFAR-10, ResNet-18, 300 epochs: power of MHE, predictor. The paper's ± is half of the way from its "
-            "worst run to its best",
+            "CIFAR-10, ResNet-18, 300 epochs: power of MHE, predictor. The paper's ± is half of the range of its runs",
             ("method", "power"),
             (
                 Row(("BYOL", "–"), BYOL, {"top-1": 90.74}),

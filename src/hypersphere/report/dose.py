@@ -9,7 +9,7 @@ from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.report.pipes import pipes
 
-DOSE = """### Energy removed and accuracy gained
+DOSE = """## Energy removed and accuracy gained
 
 The energy (a2) of a network's weights at the end of training, as the share of BYOL's excess that is gone: 0 % is
 BYOL's energy, 100 % the lowest energy among these runs. Beside it the linear accuracy gained over BYOL, in points, and

@@ -85,7 +85,7 @@ def _ours(verdicts: dict[Protocol, Verdict], protocols: Sequence[Protocol]) -> I
 
 
 def _short(protocol: Protocol) -> str:
-    return ("tuned" if protocol.tuned else "ours") + (f" {protocol.epochs} ep." if protocol.epochs else "")
+    return ("tuned" if protocol.tuned else "ours") + (f", {protocol.epochs} ep." if protocol.epochs else "")
 
 
 def _number(mean: float, half_width: float | None) -> str:

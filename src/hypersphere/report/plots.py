@@ -205,6 +205,7 @@ def _changes(axis: Any, tops: dict[str, float], rate: str) -> None:
     shown = {method: of for method, of in sizes.items() if len(of) > 1 and "1024" in of}
     if not shown:
         axis.text(0.5, 0.5, "not run yet", ha="center", transform=axis.transAxes)
+        axis.tick_params(bottom=False, labelbottom=False)
     for (method, by_batch), colour, dash, marker in zip(shown.items(), COLOURS, DASHES, "os^D", strict=False):
         gaps = [top - by_batch["1024"] for top in by_batch.values()]
         axis.plot([*by_batch], gaps, label=method, color=colour, ls=dash, marker=marker, ms=4)

@@ -13,9 +13,12 @@ from hypersphere.report.verdicts import of_batch, published
 
 SUMMARY = """## Summary
 
-{picture}Each claim of the paper with its published effect and our effect, and their 95 % intervals. The published
-interval is the binomial error of 5,000 images, an upper bound, without that of the seeds; ours is that of the seeds.
-The shaded side is the claimed one. n is the number of seeds; one seed has no interval.
+{picture}Ten claims of the paper with their effects and 95 % intervals. *Paper*: the published effect; its interval
+counts the sampling of 5,000 test images only, as an upper bound. *Ours*: our runs with the paper's options for 300
+epochs; *tuned*: with options tuned for BYOL; *100 ep.*: with the paper's options for 100 epochs. Their intervals count
+the variance of n seeds only; one seed has none. The shaded side is the claimed one. Verdicts use the wider intervals of
+whole families of claims (see Claims). MHE is the minimum-hyperspherical-energy regularizer of the weights; *a2* is its
+angular energy with power 2, *2* the Euclidean one. G2 is the uniformity of features.
 
 """
 DIFFERENCES = """### Where we differ from the paper
@@ -67,7 +70,7 @@ def conclusions(shown: Sequence[Shown]) -> str:
     waiting = len(shown) - decided - len(by_word["undecided"])
     sentences = [f"Of the {len(shown)} main claims {decided or 'none'} {'is' if decided == 1 else 'are'} decided."]
     sentences += [f"*{word.capitalize()}*: {'; '.join(of_word)}." for word, of_word in by_word.items() if of_word]
-    sentences += [f"The other {waiting} wait for a second seed of a cell, or for its first."] * (waiting > 0)
+    sentences += [f"The other {waiting} need more runs: one of their cells has fewer than two seeds."] * (waiting > 0)
     return " ".join(sentences) + "\n"
 
 

@@ -28,8 +28,8 @@ Each protocol is judged by itself.
 - *Opposite*: the family's interval lies on the other side.
 - *No effect*: the claim's own 95 % interval lies inside ± 0.5 points (main effects: ± 0.3) and does not contain the
   published value.
-- *Undecided*: everything else, and every claim with a cell of one seed. *Could have seen* is the effect, or the
-  distance from a bound, that would have been found with 80 % probability.
+- *Undecided*: everything else, and every claim with a cell of one seed. *Could have seen* is the smallest
+  effect (or distance from a bound) that these seeds would find with 80 % probability.
 
 The text says that the ablations are averages of three runs. But all 29 accuracies of the CIFAR-10 ablations end in an
 even hundredth, which averages of three would not, and single runs on 5,000 images do. So a published effect is taken
@@ -88,6 +88,8 @@ def _claims(judge: Judge, protocol: Protocol) -> str:
 
 def _counted(found: Sequence[Judged]) -> str:
     counts = Counter(verdict.word for _, verdict in found)
+    if len(counts) == 1:
+        return f"All {len(found)} claims are {next(iter(counts))}"
     told = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
     return f"Of {len(found)} claims {told}"
 

@@ -44,15 +44,15 @@ def duration(seconds: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of 90s, 25m, 1.5h or 1h30m.
+    """Seconds of 90s, 25m, 25min, 1.5h, 1h 30m or 2d.
 
     Raises:
         UserError: If it is none of these.
     """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UserError(f"{text!r} is no duration: write it as 90s, 25m or 1h30m")
+    units = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+    parts = re.findall(r"(\d+(?:\.\d+)?) *(min|[smhd])", text)
+    if not parts or not re.fullmatch(r"(\s*\d+(\.\d+)? *(min|[smhd]))+", text):
+        raise UserError(f"{text!r} is not a duration: write it as 90s, 25m or 1h30m")
     return sum(float(number) * units[unit] for number, unit in parts)
 
 
