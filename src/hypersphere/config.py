@@ -11,6 +11,7 @@ import reprlib
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -207,7 +208,7 @@ class Config:
     on_collapse: Literal["warn", "stop"] = _unhashed("warn")
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(Config).items():
+        for name, kind in _kinds().items():
             object.__setattr__(self, name, _fitting(name, kind, getattr(self, name)))
         own = is_folder(self.data) or is_arrays(self.data)
         self._check("data", own or self.data in DATA, f"one of {', '.join(DATA)}, a folder or a file of arrays")
@@ -272,9 +273,7 @@ class Config:
     @property
     def hash(self) -> str:
         """Of what changes the result and is not at its default, so that a new option leaves old hashes alone."""
-        chosen = {name: getattr(self, name) for name in self.differences(Config())}
-        text = json.dumps({"version": RECIPE_VERSION, **chosen}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return _hash(self)
 
     @property
     def title(self) -> str:
@@ -282,9 +281,22 @@ class Config:
         return self.method.rpartition(":")[2] + "-uni" * (self.uniformity > 0) + "-mhe" * (self.energy > 0)
 
 
+@cache
+def _kinds() -> dict[str, Any]:
+    """The type of each field."""
+    return get_type_hints(Config)
+
+
+@lru_cache(maxsize=4096)  # results are looked up by it many times
+def _hash(config: Config) -> str:
+    chosen = {name: getattr(config, name) for name in config.differences(Config())}
+    text = json.dumps({"version": RECIPE_VERSION, **chosen}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 def fitting(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a config as its fields have them, if there are such fields; whether they agree is another question."""
-    kinds = get_type_hints(Config)
+    kinds = _kinds()
     for name in options:
         if name not in kinds:
             raise UserError(f"unknown option {name!r}{similar(name, kinds)}")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hypersphere.paper import estimates
 from hypersphere.paper.claims import NETWORKS, factorial, interactions
 from hypersphere.paper.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled
 from hypersphere.paper.tables import TABLES
@@ -51,6 +52,13 @@ def test_cells_that_vary_more_leave_the_pool():
     assert pool.df == 16
     assert pool.variance == pytest.approx(np.mean([np.var(values, ddof=1) for values in cells.values()]))
     assert pooled(single) == (None, set())
+
+
+def test_equal_variances_are_tested_by_bartlett():
+    rng = np.random.default_rng(0)
+    for sizes in ((2, 2), (3, 3, 3), (2, 5, 3, 4)):
+        groups = [rng.normal(90, rng.uniform(0.1, 1), n).tolist() for n in sizes]
+        assert estimates._bartlett(groups) == pytest.approx(stats.bartlett(*groups).pvalue)
 
 
 def test_seeds_that_agree_by_chance_are_seeds_like_others_but_tell_nothing_alone():

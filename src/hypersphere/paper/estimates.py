@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from statistics import fmean, variance
+from statistics import fmean
 from typing import NamedTuple
 
 ALPHA = 0.05
@@ -80,10 +80,23 @@ def pooled(cells: Mapping[str, Sequence[float]]) -> tuple[Spread | None, set[str
 
 
 def _bartlett(groups: Sequence[Sequence[float]]) -> float:
-    """p-value of equal variances."""
-    from scipy.stats import bartlett
+    """p-value of equal variances. (As scipy.stats.bartlett, which takes a hundred times as long for a few numbers.)"""
+    if len(groups) < 2:
+        return 1.0
+    from scipy.special import chdtrc
 
-    return float(bartlett(*groups).pvalue) if len(groups) > 1 else 1.0
+    dfs, variances = [len(group) - 1 for group in groups], [variance(group) for group in groups]
+    df = sum(dfs)
+    common = sum(k * of for k, of in zip(dfs, variances, strict=True)) / df
+    gap = df * math.log(common) - sum(k * math.log(of) for k, of in zip(dfs, variances, strict=True))
+    correction = 1 + (sum(1 / k for k in dfs) - 1 / df) / (3 * (len(groups) - 1))
+    return float(chdtrc(len(groups) - 1, gap / correction))
+
+
+def variance(values: Sequence[float]) -> float:
+    """Of a sample."""
+    mean = fmean(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 @cache

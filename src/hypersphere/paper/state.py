@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hypersphere.config import Config
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol
@@ -17,11 +18,18 @@ class Evidence:
 
     results: Sequence[Result]
 
+    @cached_property
+    def _by_cell(self) -> dict[str, list[Result]]:
+        found: dict[str, list[Result]] = {}
+        for result in sorted(self.results, key=lambda result: result.config.seed):
+            found.setdefault(result.cell, []).append(result)
+        return found
+
     def of(self, cell: Cell, protocol: Protocol = AS_WRITTEN) -> dict[int, Result]:
         """By seed."""
         if cell.obstacle is not None:
             return {}
-        named = sorted((r for r in self.results if r.cell == cell.name), key=lambda r: r.config.seed)
+        named = self._by_cell.get(cell.name, ())
         return {r.config.seed: r for r in named if r.hash == protocol.config(cell, r.config.seed).hash}
 
     def values(self, cell: Cell, metric: str, protocol: Protocol = AS_WRITTEN) -> dict[int, float]:
@@ -41,7 +49,7 @@ class Evidence:
         """Results under the cell's name that are of no protocol of it: its config, or a default, has changed since."""
         if cell.obstacle is not None:
             return []
-        return [r for r in self.results if r.cell == cell.name and r.hash not in _hashes(cell, r)]
+        return [r for r in self._by_cell.get(cell.name, ()) if r.hash not in _hashes(cell, r)]
 
     def protocols(self, cells: Sequence[Cell]) -> list[Protocol]:
         """Those that any of the cells has a result of, and that all can be compared by; the paper's first, then others
