@@ -145,7 +145,7 @@ CELLS = tuple(
 
 def test_a_budget_is_spent_killed_and_spent_again_without_repeating_anything(tmp_path):
     results = tmp_path / "results"
-    words = ["reproduce", "--budget", "3h", "--epochs", "10", "--seeds", "1", "--workers", "1", "--device", "cpu"]
+    words = ["reproduce", "--budget", "3h", "--epochs", "2", "--seeds", "1", "--workers", "1", "--device", "cpu"]
     words += ["--results", str(results), "--runs", str(tmp_path / "runs"), "--page", str(tmp_path / "page.md")]
     path = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
 
@@ -161,7 +161,7 @@ def test_a_budget_is_spent_killed_and_spent_again_without_repeating_anything(tmp
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     planned = first.communicate()[0]
-    assert "mini-byol, 10 epochs, seed 0: " in planned
+    assert "mini-byol, 2 epochs, seed 0: " in planned
     assert "(One is better)" in planned
     assert "2 runs: about " in planned
     (done,) = results.glob("*.json")

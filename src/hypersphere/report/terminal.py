@@ -126,7 +126,7 @@ def list_plan(
     """What fits into the time, the claim that each run is for, and how long the cheapest of the others takes."""
     left = f"; the cheapest run left takes about {duration(rest)}" if rest else "; nothing else is missing"
     if not plan:
-        print(f"nothing that is missing can be done in {duration(budget)}{left}")
+        print(f"nothing that is missing can be done in {duration(budget)}{left}" if rest else "nothing is missing")
         return
     for job, sentence in plan:
         print(f"{job}: {duration(seconds[job.name])}" + (f" ({sentence.removesuffix('.')})" if sentence else ""))
