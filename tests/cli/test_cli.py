@@ -16,8 +16,8 @@ import torch
 from PIL import Image
 
 from hypersphere.cli import entry, main
-from hypersphere.cli.learn import PretrainOptions
 from hypersphere.cli.options import take_word
+from hypersphere.cli.pretrain import PretrainOptions
 from hypersphere.probes import EVERY_PROBE
 from hypersphere.train import load_checkpoint, read_metrics
 from tests.processes import Process, completed, without_privileges, write_ascii_alone, write_no_file_beyond

@@ -233,7 +233,7 @@ def test_a_page_that_cannot_be_written_leaves_the_one_before(copy, tmp_path, cap
 
 
 def test_words_among_options():
-    from hypersphere.cli.measure import ReportOptions
+    from hypersphere.cli.report import ReportOptions
 
     words = ["a", "--out", "x.html", "b", "--device=cpu", "c"]
     assert take_words(words, ReportOptions) == ["a", "b", "c"]

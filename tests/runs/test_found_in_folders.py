@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hypersphere.cli.learn import recipe_of
+from hypersphere.cli.pretrain import recipe_of
 from hypersphere.data import Listing, lists, sets
 from hypersphere.data.splits import share_held_out
 from hypersphere.errors import UserError

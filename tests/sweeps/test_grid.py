@@ -15,8 +15,8 @@ from scipy import stats
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.cli.grids import SweepOptions, _fields, _points, _print_sweep
 from hypersphere.cli.options import value_optional
+from hypersphere.cli.sweep import SweepOptions, _fields, _points, _print_sweep
 from hypersphere.config import Config, recipe
 from hypersphere.errors import RunsFailed, UserError
 from hypersphere.runs.results import Result, name_of

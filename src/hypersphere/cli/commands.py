@@ -2,12 +2,19 @@
 
 from collections.abc import Callable
 
-from hypersphere.cli.grids import reproduce, sweep
-from hypersphere.cli.learn import demo, pretrain
-from hypersphere.cli.lists import data, methods
-from hypersphere.cli.measure import diagnose, evaluate, report
-from hypersphere.cli.speed import bench
-from hypersphere.cli.use import embed, export, neighbours
+from hypersphere.cli.bench import bench
+from hypersphere.cli.data import data
+from hypersphere.cli.demo import demo
+from hypersphere.cli.diagnose import diagnose
+from hypersphere.cli.embed import embed
+from hypersphere.cli.evaluate import evaluate
+from hypersphere.cli.export import export
+from hypersphere.cli.methods import methods
+from hypersphere.cli.neighbours import neighbours
+from hypersphere.cli.pretrain import pretrain
+from hypersphere.cli.report import report
+from hypersphere.cli.reproduce import reproduce
+from hypersphere.cli.sweep import sweep
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "pretrain": (pretrain, "METHOD   learn an encoder, by a method such as byol-mhe: see hypersphere methods"),

@@ -1,36 +1,10 @@
-"""Commands that list what there is: data sets, methods."""
+"""hypersphere methods: list the methods, or tell all about one."""
 
 import dataclasses
 import textwrap
-from pathlib import Path
 
 from hypersphere.cli.options import parse, take_word
 from hypersphere.config import Config, recipe, worded
-
-
-@dataclasses.dataclass(frozen=True)
-class DataOptions:
-    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
-    root: Path | None = None
-
-
-def data(words: list[str]) -> None:
-    name = take_word(words, DataOptions, "NAME")
-    about = "List the data sets; with NAME, fetch that one and check it."
-    options = parse(DataOptions, words, "hypersphere data [NAME]", about, DataOptions())
-    from hypersphere.data import FILE_SOURCES, SOURCES, default_root, list_data, load_data
-
-    if name is None:
-        summaries = {n: s.summary for n, s in SOURCES.items()} | {n: s.summary for n, s in FILE_SOURCES.items()}
-        for key, summary in summaries.items():
-            print(f"{key:15} {summary}")
-        return
-    get = list_data if name in FILE_SOURCES else load_data
-    rest, validation = map(len, get(name, holdout="validation", root=options.root))
-    train, test = map(len, get(name, holdout="test", root=options.root))
-    split = f"{rest:,} + {validation:,} for validation"
-    where = options.root or default_root()
-    print(f"{name} in {where}: {train:,} training images ({split}), {test:,} test images")
 
 
 @dataclasses.dataclass(frozen=True)

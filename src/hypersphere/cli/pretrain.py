@@ -1,4 +1,4 @@
-"""Commands that learn encoders."""
+"""hypersphere pretrain: learn an encoder."""
 
 import dataclasses
 import shlex
@@ -103,22 +103,3 @@ def recipe_of(method: str, data: str | None, labels: str | None, **numbers: str 
 
     wanted = {name: int(n) for name, n in numbers.items() if n is not None and n.isdecimal() and int(n) > 0}
     return recipe_for(method, data, labels=labels, **wanted)
-
-
-@dataclasses.dataclass(frozen=True)
-class DemoOptions:
-    # Where to write.
-    out: Path = Path("runs/demo")
-    # Seed of all three runs.
-    seed: int = 0
-    # Passes over the digits (None: the recipe's).
-    epochs: int | None = None
-
-
-def demo(words: list[str]) -> None:
-    take_word(words, DemoOptions)
-    about = "Pretrain BYOL, BYOL + Uni and BYOL-MHE on embedded digits and compare them."
-    options = parse(DemoOptions, words, "hypersphere demo", about, DemoOptions())
-    from hypersphere.runs.demo import demo as run_demo
-
-    run_demo(**vars(options))

@@ -1,4 +1,4 @@
-"""Commands that say how good an encoder is."""
+"""hypersphere evaluate: measure an encoder."""
 
 import contextlib
 import dataclasses
@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Literal
 
-from hypersphere.cli.options import parse, peek, take_word, take_words, with_short
+from hypersphere.cli.options import parse, peek, take_word
 from hypersphere.errors import UserError
 from hypersphere.probes import PROBES, TRANSFER_PROBES, Probe
 
@@ -90,71 +90,3 @@ def _probe_title(name: str, values: dict[str, float]) -> str:
     if "k" in values:
         return name.removesuffix("knn") + f"{values['k']}-NN"
     return f"{name} ({values['labels']} labels)" if "labels" in values else name
-
-
-@dataclasses.dataclass(frozen=True)
-class DiagnoseOptions:
-    # Data set whose held-out images an encoder is shown (None: the run's; for a model, the digits of scikit-learn).
-    data: str | None = None
-    # How many (None: 2000 of a run's data, 256 for a model).
-    images: int | None = None
-    # Pixels a side that the encoder is shown (None: what it takes, as far as that is known).
-    size: int | None = None
-    # The encoder that a checkpoint is of, such as torchvision/resnet50 or timm/vit_small_patch16_224.
-    encoder: str | None = None
-    # Take the weights along that the library has for a model, fetching them if need be.
-    pretrained: bool = False
-    # Folder of the data files (None: the run's, or $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data); of a run on a
-    # folder of images that has moved, that folder.
-    root: Path | None = None
-    # auto: the GPU if there is one.
-    device: str = "auto"
-    # Write everything into this JSON file as well; -o for short.
-    out: Path | None = None
-
-
-def diagnose(words: list[str]) -> None:
-    words = with_short(words)
-    target = take_word(words, DiagnoseOptions, "X")
-    about = (
-        "Look at a representation: is it collapsed, how is it spread over the sphere, which layers are redundant?\n\n"
-        "X: a run's folder; embeddings (.npy, .npz, .parquet); a checkpoint (.pt, .safetensors) with --encoder; or a\n"
-        "model of torchvision or timm by name."
-    )
-    options = parse(DiagnoseOptions, words, "hypersphere diagnose X", about, DiagnoseOptions())
-    if target is None:
-        raise UserError("say what to diagnose: hypersphere diagnose X")
-    from hypersphere.inference.diagnosis import diagnose as look
-    from hypersphere.report.diagnosis import print_diagnosis
-    from hypersphere.util.files import check_file, write_json
-
-    if options.out is not None:
-        check_file(options.out, "out")
-    found = look(target, progress=True, **{name: value for name, value in vars(options).items() if name != "out"})
-    print_diagnosis(found)
-    if options.out is not None:
-        write_json(options.out, found.to_json())
-        print(f"written to {options.out}")
-
-
-@dataclasses.dataclass(frozen=True)
-class ReportOptions:
-    # The page to write; -o for short.
-    out: Path = Path("report.html")
-    # auto: the GPU if there is one.
-    device: str = "auto"
-    # Folder of the data files (None: each run's); of runs on a folder of images that has moved, that folder.
-    root: Path | None = None
-
-
-def report(words: list[str]) -> None:
-    words = with_short(words)
-    paths = take_words(words, ReportOptions)
-    about = "Write one HTML page that compares runs and needs no network. RUN …: folders that pretrain wrote."
-    options = parse(ReportOptions, words, "hypersphere report RUN …", about, ReportOptions())
-    if not paths:
-        raise UserError("say which runs to report: hypersphere report RUN …")
-    from hypersphere.report.page import write_report
-
-    write_report(paths, options.out, options.device, options.root, progress=True)
-    print(f"written to {options.out}")

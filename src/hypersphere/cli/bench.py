@@ -1,4 +1,4 @@
-"""The command that says how fast a machine is."""
+"""hypersphere bench: how fast this machine is."""
 
 import dataclasses
 from pathlib import Path
