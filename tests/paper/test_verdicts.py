@@ -91,6 +91,8 @@ def test_cells_that_collapse_or_have_another_normalization_do_not_tell_how_seeds
     """Twice at the level of guessing, they agree to the last digit."""
     ours = {"byol": BASE, "uni": [90.3, 90.5, 90.7]}
     assert judged(IMPROVES, **ours, simclr=[10.0, 10.0]).effect == judged(IMPROVES, **ours).effect
+    uniform = dataclasses.replace(IMPROVES, metric="uniformity", family="")
+    assert judged(uniform, **ours, simclr=[60.0, 60.2]).effect.df == 5  # −0.6 is uniform enough
     without = [result(TABLES["tab:bn"].rows[0].cell, seed, 40.0 + seed) for seed in range(3)]
     assert Judge(Evidence([*results(**ours), *without]))(IMPROVES).effect.df == 4
 

@@ -12,7 +12,7 @@ from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claim import Claim, Term, difference
 from hypersphere.paper.claims import CLAIMS, MAIN
 from hypersphere.paper.comparison import COMPARISON
-from hypersphere.paper.mechanism import QUESTIONS
+from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.paper.verdict import Judge, is_of
 
@@ -106,9 +106,10 @@ def _open(judge: Judge, protocols: Sequence[Protocol]) -> Iterator[tuple[Claim, 
             runs = all(cell.obstacle is None for cell in claim.cells) and is_of(claim.cells, protocol)
             if runs and judge(claim, protocol).word in ("undecided", "not tested"):
                 yield claim, protocol, WORTH.get(protocol, 1.0) * (OF_MAIN if claim.sentence in main else 1.0), False
-    for question in QUESTIONS:
-        yield Claim(question.sentence, "top-1", difference(question.cell, question.baseline)), Protocol(100), 2.0, False
-    for claim in (*_comparisons(), *_trials()):
+    for question in QUESTIONS if MECHANISM.protocol in protocols else ():
+        claim = Claim(question.sentence, "top-1", difference(question.cell, question.baseline))
+        yield claim, MECHANISM.protocol, 2.0, False
+    for claim in (*_comparisons(), *_trials()) if AS_WRITTEN in protocols else ():
         if not all(judge.evidence.of(cell) for cell in claim.cells):  # one seed each
             yield claim, AS_WRITTEN, 0.5, True
 

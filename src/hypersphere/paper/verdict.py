@@ -37,7 +37,7 @@ Word = Literal[
 WORDS: tuple[Word, ...] = Word.__args__  # type: ignore[attr-defined]
 MARGINS = {"top-1": 0.5, "top-5": 0.5, "k-NN": 0.5, "linear-cached": 0.5}  # points
 TIME = "training time, %"
-COLLAPSED = 1.0  # points above guessing at which a run has learnt nothing
+COLLAPSED = {"uniformity": 0.05, "effective rank": 0.1}  # so near to the worst, nothing was learnt; of others, a point
 
 
 class Verdict(NamedTuple):
@@ -114,11 +114,11 @@ class Judge:
         alike = [cell for cell in self.cells if cell.obstacle is None and is_of([cell], protocol)]
         alike = [cell for cell in alike if _setting(protocol.config(cell, 0)) == setting]
         values = {cell.name: self.evidence.scores(cell, metric, protocol) for cell in alike}
-        lowest = worst(metric, protocol.config(alike[0], 0)) if alike else None
+        lowest, near = worst(metric, protocol.config(alike[0], 0)) if alike else None, COLLAPSED.get(metric, 1.0)
         learnt = {
             name: [*of_cell.values()]
             for name, of_cell in values.items()
-            if lowest is None or not any(abs(value - lowest) < COLLAPSED for value in of_cell.values())
+            if lowest is None or not any(abs(value - lowest) < near for value in of_cell.values())
         }
         return pooled(learnt)
 
