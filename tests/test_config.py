@@ -1,6 +1,5 @@
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,7 +101,6 @@ def test_every_name_in_a_recipe_exists():
         ({"warmup": 300}, "`warmup` must be less than `epochs` 300"),
         ({"batch": 1}, "`batch` must be at least 2"),
         ({"seed": 2**32}, "`seed` must be below"),
-        ({"data": "cifar1000"}, "`data` must be one of cifar10, cifar100, stl10, "),
         ({"epocs": 3}, "unknown option 'epocs': did you mean 'epochs'"),
     ],
 )
@@ -111,9 +109,9 @@ def test_mistakes_are_named(options, message):
         Config().replace(**options)
 
 
-@pytest.mark.parametrize("wrong", [["digits"], Path("photos"), None, torch.zeros(3, 3)])
+@pytest.mark.parametrize("wrong", [["digits"], None, torch.zeros(3, 3)])
 def test_data_and_methods_are_names(wrong):
-    with pytest.raises(UserError, match=r"`data` must be a name \(cifar10, .*\), not of type \w+$"):
+    with pytest.raises(UserError, match=r"^`data` must be a name, not "):
         recipe("byol", wrong)
     with pytest.raises(UserError, match=r"`method` must be a name \(byol, .*\), not of type \w+$"):
         recipe(wrong, "digits")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypersphere.errors import UserError, similar
-from hypersphere.presets import DATA, ON_DIGITS, family, is_folder, named, on_photographs, own_defaults, preset
-from hypersphere.util.written import is_arrays, is_reference, reference_to
+from hypersphere.presets import DATA, ON_DIGITS, family, on_photographs, own_defaults, preset
+from hypersphere.util.written import is_reference, reference_to
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]
@@ -210,8 +210,6 @@ class Config:
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
             object.__setattr__(self, name, _fitting(name, kind, getattr(self, name)))
-        own = is_folder(self.data) or is_arrays(self.data)
-        self._check("data", own or self.data in DATA, f"one of {', '.join(DATA)}, a folder or a file of arrays")
         self._check("size", self.size is None or 8 <= self.size <= 1024, "between 8 and 1024")
         self._check("white", self.white is None or 255 <= self.white <= 65535, "between 255 and 65535")
         self._check("workers", self.workers is None or self.workers >= 0, "at least 0")
@@ -354,7 +352,7 @@ def worded(value: Any) -> str:
 
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     """The whole config of a method on a data set; `options` change it further."""
-    of_data = {} if is_folder(data) or is_arrays(data) else named("data", data, DATA)
+    of_data = DATA.get(data, {}) if isinstance(data, str) else {}
     of_method = {**preset(method), **on_photographs(method, data, of_data.get("size"))}
     if data == "digits":
         base = of_method["method"]

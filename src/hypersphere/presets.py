@@ -2,12 +2,10 @@
 
 import inspect
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError, similar
-from hypersphere.util.written import is_arrays, is_reference, referred_to
+from hypersphere.util.written import is_reference, referred_to
 
 _SGD: dict[str, Any] = {
     "uniformity": 0.0,
@@ -217,13 +215,6 @@ ON_IMAGENET: dict[str, dict[str, Any]] = {
 OF_MANY_IMAGES = ("epochs", "batch", "queue", "prototypes", "tau", "hidden", "projection")
 
 
-def is_folder(data: Any) -> bool:
-    """No data set's name, but a path of images."""
-    if not isinstance(data, str) or data in DATA or is_arrays(data):
-        return False
-    return os.sep in data or data.endswith(".tar") or Path(data).is_dir()
-
-
 SIZES = (32, 64, 96, 128, 160, 224)  # of the encoder's input, for images of any size
 
 
@@ -318,6 +309,5 @@ def named(option: str, name: Any, table: dict[str, dict[str, Any]]) -> dict[str,
     if not isinstance(name, str):
         raise UserError(f"`{option}` must be a name ({there}), not of type {type(name).__name__}")
     if name not in table:
-        folder = ", and there is no such folder" if table is DATA else ""
-        raise UserError(f"unknown {option} {name!r}{similar(name, table)} (there are {there}{folder})")
+        raise UserError(f"unknown {option} {name!r}{similar(name, table)} (there are {there})")
     return table[name]

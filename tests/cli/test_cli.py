@@ -342,7 +342,7 @@ def test_a_mistake_of_one_process_alone_is_told(monkeypatch, capsys):
     """Of several on a machine the first tells what all did wrong; a launcher has ended the others by then."""
     waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
-    for place, told in (("0", "hypersphere: unknown data"), ("1", "hypersphere: process 1: unknown data")):
+    for place, told in (("0", "hypersphere: unknown --data"), ("1", "hypersphere: process 1: unknown --data")):
         environment = {"RANK": place, "WORLD_SIZE": "2", "LOCAL_RANK": place, "LOCAL_WORLD_SIZE": "2"}
         for name, value in environment.items():
             monkeypatch.setenv(name, value)

@@ -9,17 +9,20 @@ from PIL import Image
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.data import load_data
-from hypersphere.data.arrays import read_arrays
-from hypersphere.data.sets import is_held_out
+from hypersphere.data import Dataset, Given, Split, load_data
+from hypersphere.data.files import FolderDataset
+from hypersphere.data.objects import ObjectDataset
 from hypersphere.errors import UserError
-from hypersphere.util.written import is_arrays
 from tests.networks import SMALL_ENCODER
 
 GREY = np.random.default_rng(0).integers(0, 256, (60, 9, 7), dtype=np.uint8)
 LABELS = np.arange(60) % 3
 SMALL = {"encoder": SMALL_ENCODER, "size": 16, "hidden": 16, "projection": 8, "batch": 16, "epochs": 2}
 SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, "knn_every": 1}
+
+
+def parts(name):
+    return Dataset.resolve(Given(name)).parts
 
 
 def saved(path, **arrays):
@@ -39,12 +42,12 @@ def saved(path, **arrays):
     ],
 )
 def test_channels_may_be_missing_first_or_last(tmp_path, laid_out):
-    found = read_arrays(saved(tmp_path / "a.npz", images=laid_out, labels=LABELS))["train"]
+    found = parts(saved(tmp_path / "a.npz", images=laid_out, labels=LABELS))["train"]
     assert found.pixels.shape == (60, 3, 9, 7)
     for channel in range(3):
         assert np.array_equal(found.pixels[:, channel].numpy(), GREY)
     np.save(tmp_path / "b.npy", laid_out)
-    alone = read_arrays(str(tmp_path / "b.npy"))["train"]
+    alone = parts(str(tmp_path / "b.npy"))["train"]
     assert torch.equal(alone.pixels, found.pixels)
     assert alone.classes == ()
     assert (alone.labels == -1).all()
@@ -52,7 +55,7 @@ def test_channels_may_be_missing_first_or_last(tmp_path, laid_out):
 
 def test_colours_keep_their_order(tmp_path):
     colours = np.random.default_rng(1).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
-    found = read_arrays(saved(tmp_path / "a.npz", images=colours))["train"].pixels
+    found = parts(saved(tmp_path / "a.npz", images=colours))["train"].pixels
     assert np.array_equal(found.permute(0, 2, 3, 1).numpy(), colours)
 
 
@@ -67,7 +70,7 @@ def test_colours_keep_their_order(tmp_path):
     ],
 )
 def test_labels_are_numbered(tmp_path, labels, classes):
-    found = read_arrays(saved(tmp_path / "a.npz", images=GREY, labels=labels))["train"]
+    found = parts(saved(tmp_path / "a.npz", images=GREY, labels=labels))["train"]
     assert found.classes == classes
     told = [classes[n] if n >= 0 else "-1" for n in found.labels.tolist()]
     assert told == [str(label) for label in np.ravel(labels).tolist()]
@@ -99,11 +102,11 @@ def test_labels_of_the_test_set_alone_are_none(tmp_path):
 
 def test_a_part_of_one_image_and_other_arrays_do_no_harm(tmp_path):
     arrays = {"train_images": GREY, "train_labels": LABELS, "test_images": GREY[:1], "test_labels": LABELS[:1, None]}
-    found = read_arrays(saved(tmp_path / "a.npz", **arrays, class_names=np.array([{}])))
+    found = parts(saved(tmp_path / "a.npz", **arrays, class_names=np.array([{}])))
     assert found["test"].labels.tolist() == [0]
     assert found["train"].classes == ("0", "1", "2")
     mixed = {**arrays, "train_labels": LABELS.astype(np.uint64), "test_labels": LABELS[:1].astype(bool)}
-    assert read_arrays(saved(tmp_path / "b.npz", **mixed))["train"].classes == ("0", "1", "2")
+    assert parts(saved(tmp_path / "b.npz", **mixed))["train"].classes == ("0", "1", "2")
 
 
 @pytest.mark.parametrize("labels", [np.zeros(4, int), np.arange(4)])
@@ -123,17 +126,18 @@ def test_a_run_notices_that_its_arrays_have_changed(tmp_path):
 
 
 def test_what_cannot_be_found_again_is_refused():
-    for data in (GREY, torch.from_numpy(GREY), lambda: GREY):
-        with pytest.raises(UserError, match=r"a .npz file \(np.savez\), or a function at the top of a module"):
+    for data in (lambda: GREY, [GREY], 3):
+        wanted = "`data` must be a name, .*, arrays, .*, or a function at the top of a module .*"
+        with pytest.raises(UserError, match=f"{wanted}, got {type(data).__name__}"):
             hs.pretrain("byol", data=data)
 
 
 def test_a_folder_may_be_called_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("trip:paris", "a.npz"):
-        assert is_arrays(name)
+        assert isinstance(Dataset.resolve(Given(name)), ObjectDataset)
         (tmp_path / name).mkdir()
-        assert not is_arrays(name)
+        assert isinstance(Dataset.resolve(Given(name)), FolderDataset)
 
 
 def test_without_parts_some_of_each_class_are_held_out(tmp_path):
@@ -143,8 +147,8 @@ def test_without_parts_some_of_each_class_are_held_out(tmp_path):
     assert len(together.flatten(1).unique(dim=0)) == 60
     learnt, watched = load_data(saved(tmp_path / "b.npz", images=GREY))
     assert (len(learnt), len(watched)) == (60, 60)
-    assert not is_held_out(learnt, watched)
-    assert is_held_out(*load_data(saved(tmp_path / "c.npz", train_images=GREY[:40], val_images=GREY[40:])))
+    assert not Split(learnt, watched).apart
+    assert load_data(saved(tmp_path / "c.npz", train_images=GREY[:40], val_images=GREY[40:])).apart
 
 
 def test_a_run_from_its_start_to_another_set(tmp_path, monkeypatch, capsys):
@@ -157,14 +161,14 @@ def test_a_run_from_its_start_to_another_set(tmp_path, monkeypatch, capsys):
     assert (run.step, hs.load_run("run").steps) == (2 * (48 // 16), run.step)
     told = capsys.readouterr().err
     assert "own.npz: 60 images of 9 × 7 pixels; 3 classes" in told
-    assert "input of 16 × 16, 16 images an update, epochs: 2; 48 images to learn from, 12 held out" in told
+    assert "input 16 × 16, batch 16, 2 epochs; 48 training images, 12 held out" in told
     for n, (image, label) in enumerate(zip(GREY, LABELS, strict=True)):
         (tmp_path / f"folder/{label}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(tmp_path / f"folder/{label}/{n}.png")
     found = run.evaluate("knn", transfer=["folder", "digits"])
     assert set(found) == {f"transfer/{name}/{what}" for name in ("folder", "digits") for what in ("knn", "sphere")}
     assert main(["evaluate", "run", "--transfer", "own.npz", "--probes", "knn"]) == 2
-    assert "own.npz is what the run learnt from" in capsys.readouterr().err
+    assert "own.npz is what the run learned from" in capsys.readouterr().err
     saved(tmp_path / "other.npz", images=GREY, labels=LABELS)
     assert main(["evaluate", "run", "--transfer", "other.npz", "--probes", "knn"]) == 0
     assert main(["evaluate", "run", "--holdout", "test"]) == 2
@@ -202,11 +206,11 @@ def module(tmp_path, monkeypatch):
 def test_functions_that_make_them(module, tmp_path):
     wanted = torch.arange(40 * 64).view(40, 1, 8, 8).expand(-1, 3, -1, -1).to(torch.uint8)
     for name in ("alone", "pair", "parts"):
-        assert torch.equal(read_arrays(f"{module}:{name}")["train"].pixels, wanted)
-    assert read_arrays(f"{module}:pair")["train"].classes == ("0", "1")
-    assert read_arrays(f"{module}:column")["train"].classes == ("cat", "dog")
-    with pytest.raises(UserError, match=r"labels must be whole numbers, or words, .* not object of shape"):
-        read_arrays(f"{module}:ragged")
+        assert torch.equal(parts(f"{module}:{name}")["train"].pixels, wanted)
+    assert parts(f"{module}:pair")["train"].classes == ("0", "1")
+    assert parts(f"{module}:column")["train"].classes == ("cat", "dog")
+    with pytest.raises(UserError, match=r"labels must be integers or strings, .* got object of shape"):
+        parts(f"{module}:ragged")
     assert len(load_data(f"{module}:parts", "test")[1]) == 9
     import own_images
 
@@ -216,30 +220,45 @@ def test_functions_that_make_them(module, tmp_path):
     assert not run.labelled
     with pytest.raises(UserError, match="no labels to probe with"):
         run.evaluate("knn")
-    with pytest.raises(UserError, match="must give an array of images"):
-        read_arrays(f"{module}:nothing")
+    with pytest.raises(UserError, match=r"own_images:nothing must be images, \(images, labels\), .* got int"):
+        parts(f"{module}:nothing")
     with pytest.raises(UserError, match=r"own_images:gone failed \(FileNotFoundError: .*'gone.npy'\)$"):
-        read_arrays(f"{module}:gone")
+        parts(f"{module}:gone")
     with pytest.raises(UserError, match=r"own_images:wrong failed \(RuntimeError: one\)$"):
-        read_arrays(f"{module}:wrong")
+        parts(f"{module}:wrong")
 
 
 @pytest.mark.parametrize(
     ("arrays", "told"),
     [
-        ({"images": GREY / 255}, "must be bytes .* not float64 of shape"),
-        ({"images": GREY[0]}, r"not uint8 of shape \(9, 7\)"),
-        ({"images": GREY.reshape(60, 3, 3, 7)[:, :2]}, "one channel or three"),
-        ({"images": GREY[:0]}, r"not uint8 of shape \(0, 9, 7\)"),
-        ({"pictures": GREY}, r"no images to learn from, .* images, .* \(there are pictures\)"),
-        ({"images": GREY, "labels": LABELS[:9]}, "labels must be whole numbers"),
-        ({"images": GREY, "train_labels": LABELS}, "train_labels has no images that go by such a name"),
-        ({"images": GREY, "labels": LABELS, "val_images": GREY[:1]}, "two images or more must be held out, not 1"),
+        (
+            {"images": GREY / 127},
+            "images: pixels are torch.float64, not uint8 or floats from 0 to 1: leave normalization out",
+        ),
+        ({"images": GREY[0]}, r"must be uint8 .* got uint8 of shape \(9, 7\)"),
+        (
+            {"images": GREY.reshape(60, 3, 3, 7)[:, :2]},
+            r"must have 1 or 3 channels, got uint8 of shape",
+        ),
+        ({"images": GREY[:0]}, r"must be uint8 .* got uint8 of shape \(0, 9, 7\)"),
+        ({"pictures": GREY}, r"no images to learn from: name the array images, .* \(found pictures\)"),
+        (
+            {"images": GREY, "labels": LABELS[:9]},
+            "labels must be integers or strings, one for each of the 60 images",
+        ),
+        (
+            {"images": GREY, "train_labels": LABELS},
+            r"train_labels has no images of a matching name",
+        ),
+        ({"images": GREY, "labels": LABELS, "val_images": GREY[:1]}, "at least two images must be held out, got 1"),
         (
             {"train_images": GREY, "train_labels": LABELS, "test_images": GREY, "test_labels": LABELS.astype(str)},
-            "labels must be numbers in all of train, test, or words in all",
+            "labels must be integers in all of train, test, or strings in all",
         ),
-        ({"images": GREY, "labels": LABELS / 2}, "labels must be whole numbers"),
+        (
+            {"images": GREY, "labels": LABELS / 2},
+            "labels must be integers or strings, one for each of the 60 images",
+        ),
         ({"images": GREY, "labels": np.array([{}] * 60)}, "cannot be read"),
     ],
 )
@@ -251,18 +270,18 @@ def test_what_is_wrong_is_told(tmp_path, arrays, told):
 def test_files_that_are_none(tmp_path):
     (tmp_path / "junk.npz").write_bytes(b"junk")
     (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00")
-    for name, told in (("gone.npz", "there is no file"), ("junk.npz", "cannot be read"), ("cut.npy", "cannot be read")):
+    for name, told in (("gone.npz", "file not found"), ("junk.npz", "cannot be read"), ("cut.npy", "cannot be read")):
         with pytest.raises(UserError, match=told):
-            read_arrays(str(tmp_path / name))
-    assert not is_arrays("a.npz/folder")
+            parts(str(tmp_path / name))
+    assert isinstance(Dataset.resolve(Given("a.npz/folder")), FolderDataset)
 
 
 def test_images_of_another_size_were_not_learnt_from(tmp_path):
     name = saved(tmp_path / "a.npz", train_images=GREY, val_images=GREY[:9, :5, :5])
-    assert is_held_out(*load_data(name, "validation"))
+    assert load_data(name, "validation").apart
 
 
 def test_the_first_of_the_names_is_meant(tmp_path):
     """Others are no images: coordinates, say."""
-    found = read_arrays(saved(tmp_path / "a.npz", images=GREY, labels=LABELS, x=np.arange(60.0), y=np.arange(60.0)))
+    found = parts(saved(tmp_path / "a.npz", images=GREY, labels=LABELS, x=np.arange(60.0), y=np.arange(60.0)))
     assert found["train"].labels.tolist() == LABELS.tolist()

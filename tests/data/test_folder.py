@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from hypersphere.data.folder import Listing, find_images, list_folder, shown
+from hypersphere.data.folder import Listing, find_images, list_folder
 from hypersphere.data.unreadable import read_unreadable, tell_unreadable
 from hypersphere.errors import UserError
+from hypersphere.util.text import printable
 
 
 def touch(folder, *names):
@@ -45,8 +46,8 @@ def test_names_that_are_not_unicode(tmp_path):
     open(name, "wb").close()
     (found,) = find_images(tmp_path).paths
     assert os.fsencode(found) == name
-    assert shown(found).endswith("caf�.png")
-    shown(found).encode()
+    assert printable(found).endswith("caf�.png")
+    printable(found).encode()
 
 
 def test_mistakes(tmp_path):

@@ -12,9 +12,9 @@ import torchvision
 
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import FILE_SOURCES, imagenet, list_data, load_data
+from hypersphere.data import FILE_SOURCES, Dataset, imagenet, list_data, load_data
+from hypersphere.data.files import save_files
 from hypersphere.data.imagenet import list_images
-from hypersphere.data.lists import files_of, save_files
 from hypersphere.errors import UserError
 
 IDS = ("n01440764", "n01443537", "n02084071", "n15075141")
@@ -133,10 +133,10 @@ def test_validation_is_a_fixed_part_of_the_training_set(home, monkeypatch):
 
 def test_a_run_finds_the_files_again_where_they_have_moved(home, tmp_path):
     began = recipe("byol", "imagenet", holdout="test", root=home)
-    save_files(tmp_path / "files.json", *files_of(began, "test"))
-    before = files_of(began, "test", tmp_path)
+    save_files(tmp_path / "files.json", *Dataset.resolve(began).split("test"))
+    before = Dataset.resolve(began).split("test", tmp_path)
     now = home.rename(tmp_path / "now")
-    found = files_of(began.replace(root=now), "test", tmp_path)
+    found = Dataset.resolve(began.replace(root=now)).split("test", tmp_path)
     for files, moved in zip(before, found, strict=True):
         assert [now / path.relative_to(home) for path in files.paths] == list(moved.paths)
         assert files.labels.tolist() == moved.labels.tolist()
@@ -176,11 +176,13 @@ def test_a_class_of_the_kit_that_is_not_in_the_training_set(home):
 
 
 def test_files_and_images_in_memory_are_not_mistaken():
-    with pytest.raises(UserError, match="imagenet is a set of files"):
+    with pytest.raises(UserError, match="imagenet is a dataset of files, not of images in memory: use list_data"):
         load_data("imagenet")
     with pytest.raises(UserError, match="cifar10 is loaded into memory"):
         list_data("cifar10")
-    with pytest.raises(UserError, match=r"unknown data 'imagenat': choose one of .*imagenet, imagenette"):
+    with pytest.raises(
+        UserError, match=r"unknown `data` 'imagenat': did you mean 'imagenet'\? .* imagenet, imagenette"
+    ):
         list_data("imagenat")
     with pytest.raises(UserError, match="validation or test"):
         list_data("imagenet", holdout="train")  # type: ignore[arg-type]

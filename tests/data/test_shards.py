@@ -15,7 +15,8 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere.data import shards
 from hypersphere.data.decode import read_image
-from hypersphere.data.shards import find_shards, list_shards, opened
+from hypersphere.data.members import opened
+from hypersphere.data.shards import find_shards, list_shards
 from hypersphere.data.stream import Stream, Wanted
 from hypersphere.errors import UserError
 
@@ -161,7 +162,7 @@ def test_behind_a_url(folder):
         assert first_pixels(found[torch.tensor([23, 0, 5])]) == [23, 0, 5]
         asked = [[Wanted(n, None) for n in (3, 20)], [Wanted(7, None)]]
         batches = list(
-            Stream(found.paths, lambda image, how: np.asarray(image)[:1, :1, 0], side=None, workers=1)(asked)
+            Stream(found.reader, lambda image, how: np.asarray(image)[:1, :1, 0], side=None, workers=1)(asked)
         )
         assert [batch.pixels.flatten().tolist() for batch in batches] == [[3, 20], [7]]
         server.shutdown()

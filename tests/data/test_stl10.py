@@ -11,9 +11,10 @@ from torch import nn
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, balanced, load_data
 from hypersphere.data.fetch import md5_of
+from hypersphere.data.loader import MemoryLoader
 from hypersphere.data.stl10 import STL10, File, Part, Stl10, load, unlabelled
 from hypersphere.errors import UserError
-from hypersphere.evaluate import InMemory, KnnMonitor, evaluate_encoder
+from hypersphere.evaluate import KnnMonitor, evaluate_encoder
 from hypersphere.runs.build import build_method
 from hypersphere.runs.machine import execution_of
 from hypersphere.runs.monitors import monitors_of
@@ -128,7 +129,7 @@ def test_probes_look_at_labelled_images_alone(digits):
     probes = ("knn", "few-shot", "linear-cached", "linear")
 
     def shown(*sets):
-        return [InMemory(images, Views(recipe, 0)) for images in sets]
+        return [MemoryLoader(images, Views(recipe, 0)) for images in sets]
 
     found, wanted = (
         evaluate_encoder(encoder, *shown(some, held_out), probes, neighbours=20, linear_epochs=1)
@@ -148,7 +149,12 @@ def test_held_out_images_without_a_label_are_not_counted_as_wrong(digits):
     views, probes = Views(RECIPES["digits"], 0), ("knn", "linear", "semi-10")
     found, wanted = (
         evaluate_encoder(
-            method.encoder, InMemory(learnt, views), InMemory(some, views), probes, neighbours=20, linear_epochs=1
+            method.encoder,
+            MemoryLoader(learnt, views),
+            MemoryLoader(some, views),
+            probes,
+            neighbours=20,
+            linear_epochs=1,
         )
         for some in (half, held_out[torch.arange(0, len(held_out), 2)])
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hypersphere.data.stream import Paths, Stream, Wanted
+from hypersphere.data.stream import FileReader, Stream, Wanted
 from hypersphere.errors import UserError
 
 
@@ -31,7 +31,7 @@ def asked(*samples, how=100):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_come_in_order_epoch_after_epoch(files, workers):
-    stream = Stream(files, brightness, side=None, workers=workers)
+    stream = Stream(FileReader(files), brightness, side=None, workers=workers)
     for batches in ([asked(3, 1), asked(2, 0), asked(5, 4)], [asked(11), asked(10), asked(9), asked(8)], [asked(7, 6)]):
         found = list(stream(iter(batches)))
         assert [d.sample.tolist() for d in found] == [[w.sample for w in batch] for batch in batches]
@@ -42,7 +42,7 @@ def test_batches_come_in_order_epoch_after_epoch(files, workers):
 def test_holes_are_filled_and_noted(files, workers):
     files[1].write_bytes(b"junk")
     files[4].unlink()
-    stream = Stream(files, brightness, side=None, workers=workers)
+    stream = Stream(FileReader(files), brightness, side=None, workers=workers)
     (found,) = stream([asked(0, 1, 2, 4)])
     assert found.sample.tolist() == [0, 2, 2, 2]  # whose bytes, and so whose labels, they are
     assert found.pixels[:, 0, 0].tolist() == [100, 102, 102, 102]
@@ -55,12 +55,12 @@ def test_holes_are_filled_and_noted(files, workers):
 def test_a_batch_of_holes_is_filled_with_the_next_files(files):
     for n in (3, 4, 11):
         files[n].unlink()
-    stream = Stream(files, brightness, side=None, workers=0)
+    stream = Stream(FileReader(files), brightness, side=None, workers=0)
     first, second = stream([asked(3, 11), asked(4)])
     assert (first.sample.tolist(), second.sample.tolist()) == ([5, 0], [5])
     assert first.pixels[:, 0, 0].tolist() == [105, 100]
     assert set(stream.unreadable) == {files[3], files[4], files[11]}
-    (again,) = Stream(files, brightness, side=None, workers=0)([asked(4)])
+    (again,) = Stream(FileReader(files), brightness, side=None, workers=0)([asked(4)])
     assert again.sample.tolist() == [5]
     for file in files:
         file.unlink(missing_ok=True)
@@ -76,22 +76,22 @@ def test_batches_are_asked_for_as_they_are_needed(files):
             taken.append(n)
             yield asked(n)
 
-    stream = Stream(files, brightness, side=None, workers=1)
+    stream = Stream(FileReader(files), brightness, side=None, workers=1)
     next(stream(batches()))
     assert len(taken) < 12
 
 
 def test_paths_are_kept_as_bytes(tmp_path):
     paths = [tmp_path / "a", tmp_path / "lång" / "b.png", tmp_path / "c"]
-    kept = Paths(paths)
-    assert [kept[n] for n in range(len(kept))] == paths
+    kept = FileReader(paths)
+    assert [kept.name(n) for n in range(len(kept))] == paths
 
 
 def test_a_long_stretch_of_holes_is_walked_once(tmp_path, monkeypatch):
     paths = [tmp_path / f"{n}.png" for n in range(400)]
     Image.new("RGB", (2, 2)).save(paths[-1])
-    stream = Stream(paths, brightness, side=None, workers=0)
-    read, kind = [], type(stream._files)
+    stream = Stream(FileReader(paths), brightness, side=None, workers=0)
+    read, kind = [], type(stream._samples)
     one = kind.__getitem__
     monkeypatch.setattr(kind, "__getitem__", lambda self, wanted: (read.append(wanted), one(self, wanted))[1])
     found = list(stream(asked(*range(n, n + 10)) for n in range(0, 390, 10)))
@@ -99,21 +99,21 @@ def test_a_long_stretch_of_holes_is_walked_once(tmp_path, monkeypatch):
     assert len(read) < 3 * 400  # by the workers, on the way to a readable one, and that one for each
     monkeypatch.setattr("hypersphere.data.stream.PATIENCE", 20)
     with pytest.raises(UserError, match=r"none of \d+ images could be read"):
-        list(Stream(paths, brightness, side=None, workers=0)([asked(0)]))
+        list(Stream(FileReader(paths), brightness, side=None, workers=0)([asked(0)]))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_no_random_number_is_taken(files, workers):
     """An encoder's dropout draws them: they are the same whether a run was continued or not."""
     before = torch.get_rng_state()
-    list(Stream(files, brightness, side=None, workers=workers)([asked(0, 1)]))
+    list(Stream(FileReader(files), brightness, side=None, workers=workers)([asked(0, 1)]))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_workers_go_on_when_all_are_asked_to_stop(files, signum):
     """The parent decides when there is enough."""
-    coming = Stream(files, brightness, side=None, workers=1)([asked(n) for n in range(12)])
+    coming = Stream(FileReader(files), brightness, side=None, workers=1)([asked(n) for n in range(12)])
     assert next(coming).sample.tolist() == [0]
     (worker,) = multiprocessing.active_children()
     os.kill(worker.pid, signum)

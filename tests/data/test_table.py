@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 import hypersphere as hs
-from hypersphere.data import lists
+from hypersphere.data import Dataset, Given
 from hypersphere.data.folder import Listing
 from hypersphere.data.splits import held_out_of
 from hypersphere.data.table import parts_from
@@ -67,7 +67,7 @@ def test_folders_of_a_split_stay_one_with_a_table(tmp_path):
     for column, wanted in (("", {"train": "abe", "test": "cd"}), (",split", {"train": "abce", "test": "d"})):
         rows = f"Train/a.jpg,a{',' * bool(column)}\ntest/c.jpg,c{',train' * bool(column)}\n"
         (tmp_path / "labels.csv").write_text(f"path,label{column}\n{rows}")
-        found = lists.parts_of(str(tmp_path), str(tmp_path / "labels.csv"))
+        found = Dataset.resolve(Given(str(tmp_path), labels=str(tmp_path / "labels.csv"))).parts
         assert {part: "".join(sorted(path.stem for path in files.paths)) for part, files in found.items()} == wanted
 
 
@@ -84,7 +84,7 @@ def test_a_link_may_stand_in_either_path(tmp_path):
     for given, said in (("images", "link"), ("link", "images")):
         rows = "".join(f"{tmp_path}/{said}/{name}.jpg,{name}\n" for name in "abc")
         (tmp_path / "labels.csv").write_text(f"path,label\n{rows}")
-        found = lists.parts_of(str(tmp_path / given), str(tmp_path / "labels.csv"))["train"]
+        found = Dataset.resolve(Given(str(tmp_path / given), labels=str(tmp_path / "labels.csv"))).parts["train"]
         assert found.labels.tolist() == [0, 1, 2, -1]
         assert found.paths[0] == tmp_path / given / "a.jpg"
 
@@ -219,7 +219,7 @@ def test_a_run_keeps_patients_apart(tmp_path, capsys):
         progress=False,
         **options,
     )
-    assert "2 classes: ill, well; 10 groups, each held out as a whole or not" in capsys.readouterr().err
+    assert "2 classes: ill, well; 10 groups, never split" in capsys.readouterr().err
     files = json.loads((run.path / "files.json").read_text())
     learnt, held_out = ({patient[tmp_path / name] for name in files[part]["names"]} for part in ("learnt", "held_out"))
     assert learnt | held_out == set(range(10))
@@ -244,4 +244,4 @@ def test_images_that_are_learnt_from_are_not_called_held_out(tmp_path, capsys):
         progress=False,
         **options,
     )
-    assert "12 images to learn from, 12 of them watched" in capsys.readouterr().err
+    assert "12 training images, 12 of them watched" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def assert_same_curve(run, whole):
 def runs_go_on_with_any_number_of_processes(out, found):
     assert found["two"]["codes"] == [143, 143]  # one was asked to stop
     assert found["two"]["told"][-1].startswith("hypersphere: stopped after update 4 of 10")
-    assert len(found["two"]["told"]) == 1
+    assert [line.partition(": ")[2].split()[0] for line in found["two"]["told"]] == ["byol:", "stopped"]
     assert found["three"]["codes"] == [143] * 3
     assert found["three"]["told"][0].endswith("going on from update 4 of 10")
     assert found["one"]["codes"] == [0]
@@ -96,7 +96,9 @@ def a_killed_process_is_replaced(out):
 def a_process_that_stalls_ends_all(out, found):
     """The one that waits ends after its 1 s; the other, which slept for 3 s, when it wakes."""
     assert found["codes"] == [2, 2]
-    assert all(line.endswith("ended, or did not answer within --timeout 1 s") for line in found["told"])
+    began, *told = found["told"]
+    assert began.startswith("hypersphere: byol: ")
+    assert all(line.endswith("ended, or did not answer within --timeout 1 s") for line in told)
     waited, slept = (float((out / f"stalled-{rank}").read_text()) for rank in (0, 1))
     assert 1 < waited < slept < 30
     assert read_metrics(out / "stalled" / "metrics.jsonl")[-1]["step"] == 2
@@ -104,7 +106,8 @@ def a_process_that_stalls_ends_all(out, found):
 
 def what_the_first_cannot_write_ends_all(out, found):
     assert found["codes"] == [2, 2]
-    assert found["told"] == [f"hypersphere: could not write {out}/full/checkpoint.pt: File too large"]
+    assert found["told"][0].startswith("hypersphere: byol: ")
+    assert found["told"][1:] == [f"hypersphere: could not write {out}/full/checkpoint.pt: File too large"]
     assert found["seconds"] < 30
 
 

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from hypersphere.data import Images, load_data
+from hypersphere.data.loader import MemoryLoader
 from hypersphere.errors import Diverged
-from hypersphere.evaluate import InMemory, evaluate_encoder, few_labels, fine_tune, linear
+from hypersphere.evaluate import evaluate_encoder, few_labels, fine_tune, linear
 from hypersphere.util.draws import PROBE_ORDER, permutation
 from hypersphere.views import RECIPES, Views, evaluation_view
 
@@ -21,7 +22,7 @@ VIEWS = Views(RECIPE, 0)
 
 
 def shown(*sets):
-    return [InMemory(images, VIEWS) for images in sets]
+    return [MemoryLoader(images, VIEWS) for images in sets]
 
 
 @pytest.fixture(scope="module")

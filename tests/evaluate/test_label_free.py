@@ -9,7 +9,8 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.data import load_data
-from hypersphere.evaluate import InMemory, evaluate_encoder, suite
+from hypersphere.data.loader import MemoryLoader
+from hypersphere.evaluate import evaluate_encoder, features_of, suite
 from hypersphere.sphere import alpha_req, cluster_learnability, intrinsic_dimension, lidar, rankme
 from hypersphere.sphere import wasserstein_uniformity as wasserstein
 from hypersphere.views import RECIPES, Views, with_small_crops
@@ -25,14 +26,14 @@ def digits():
 
 
 def recorded(encoder, sets, recipe=RECIPE, seed=0):
-    return evaluate_encoder(encoder, *(InMemory(some, Views(recipe, seed)) for some in sets), ("knn",))["sphere"]
+    return evaluate_encoder(encoder, *(MemoryLoader(some, Views(recipe, seed)) for some in sets), ("knn",))["sphere"]
 
 
 def test_measures_are_of_the_held_out_features(digits):
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 16))
     found = recorded(encoder, digits)
     assert found.keys() == RECORDED
-    features = InMemory(digits[1], Views(RECIPE, 0)).features(encoder, torch.float32)[0]
+    features = features_of(MemoryLoader(digits[1], Views(RECIPE, 0)), encoder)[0]
     measures = {"rankme": rankme, "alpha_req": alpha_req, "wasserstein_uniformity": wasserstein}
     measures |= {"cluster_learnability": cluster_learnability, "intrinsic_dimension": intrinsic_dimension}
     measures |= {"uniformity": hs.uniformity, "effective_rank": hs.effective_rank}
@@ -84,7 +85,7 @@ def test_images_of_which_a_view_is_zero_do_not_count(digits):
     sets = digits[0], replace(digits[1], pixels=pixels)
     found = recorded(encoder, sets)
     assert found["zero_rows"] == 100
-    views = InMemory(sets[1], Views(RECIPE, 0)).augmented(10, torch.float32)
+    views = MemoryLoader(sets[1], Views(RECIPE, 0)).augmented(10, torch.float32)
     features = torch.cat([torch.stack([encoder(view) for view in part], dim=1) for part in views])
     there = features[(features != 0).any(2).all(1)]
     assert 10 < len(there) < 200

@@ -15,15 +15,15 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.data import load_data
+from hypersphere.data.loader import MemoryLoader, center_view
 from hypersphere.diagnostics import EnergyMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
-    InMemory,
     KnnMonitor,
     accuracy,
-    centre,
     evaluate_encoder,
     extract,
+    features_of,
     few_shot,
     knn,
     linear,
@@ -129,7 +129,7 @@ def test_linear_learns_what_a_linear_layer_can(sets):
     recipe = RECIPES["digits"]
     epochs = []
     options = {"epochs": 30, "after_epoch": epochs.append}
-    found = linear(nn.Flatten(), *(InMemory(some, Views(recipe, 0)) for some in (train, test)), **options)
+    found = linear(nn.Flatten(), *(MemoryLoader(some, Views(recipe, 0)) for some in (train, test)), **options)
     assert epochs == list(range(1, 31))
     assert found.top1 > 88
     assert found.top5 > 98
@@ -181,7 +181,7 @@ def test_large_images_are_shown_fewer_at_a_time(stored, shown, most):
 def test_the_suite_and_the_monitor_agree():
     train, test = load_data("digits")
     recipe = RECIPES["digits"]
-    shown = [InMemory(some, Views(recipe, 0)) for some in (train, test)]
+    shown = [MemoryLoader(some, Views(recipe, 0)) for some in (train, test)]
     found = evaluate_encoder(nn.Flatten(), *shown, ("knn", "few-shot"), neighbours=20)
     assert found.keys() == {"1-shot", "5-shot", "knn", "sphere"}
     monitor = KnnMonitor(1, train, test, recipe, 20, 0.1)
@@ -204,8 +204,8 @@ class Dead(nn.Module):
 
 def test_rows_of_zeros_are_told_and_make_nothing_even():
     train, test = load_data("digits")
-    shown = [InMemory(some, Views(RECIPES["digits"], 0)) for some in (train, test)]
-    features = shown[1].features(Dead(-0.5), torch.float32)[0]
+    shown = [MemoryLoader(some, Views(RECIPES["digits"], 0)) for some in (train, test)]
+    features = features_of(shown[1], Dead(-0.5))[0]
     there = features[features.any(1)]
     assert 2 < len(there) < len(features)
     found = evaluate_encoder(Dead(-0.5), *shown, ("knn",))["sphere"]
@@ -214,7 +214,7 @@ def test_rows_of_zeros_are_told_and_make_nothing_even():
     assert evaluate_encoder(Dead(1e9), *shown, ("knn",))["sphere"] == {"images": 300, "zero_rows": 300}
     knn = KnnMonitor(1, train, test, RECIPES["digits"], 20, 0.1)(Dead(-0.5))
     assert knn["uniformity_of_features"] == pytest.approx(found["uniformity"])
-    inputs = centre(RECIPES["digits"])(test.pixels)
+    inputs = center_view(RECIPES["digits"])(test.pixels)
     energies = EnergyMonitor(1, lambda: [inputs], {}, torch.float32)(Dead(-0.5))
     assert energies["uniformity_of_features"] == pytest.approx(found["uniformity"])
     assert energies["energy/output"] == pytest.approx(hs.hyperspherical_energy(there, 2, "geodesic").item(), rel=1e-4)
@@ -230,7 +230,7 @@ def test_one_held_out_image_is_told_before_any_probe(known):
     encoder = nn.Flatten()
     encoder.register_forward_hook(lambda module, given, found: seen.append(len(found)))
     with pytest.raises(UserError, match=f"two or more held-out images with labels .*, not {known}"):
-        evaluate_encoder(encoder, InMemory(train, views), InMemory(few, views))
+        evaluate_encoder(encoder, MemoryLoader(train, views), MemoryLoader(few, views))
     assert seen == [known]
 
 

@@ -7,9 +7,9 @@ from PIL import Image
 from torch import nn
 
 from hypersphere.data import Images, Listing
+from hypersphere.data.loader import MemoryLoader, StreamLoader
 from hypersphere.errors import UserError
-from hypersphere.evaluate import InMemory, evaluate_encoder
-from hypersphere.evaluate.probing import InFiles
+from hypersphere.evaluate import evaluate_encoder, features_of
 from hypersphere.views import Views, folder_recipe
 
 CPU = torch.device("cpu")
@@ -27,14 +27,14 @@ def both(tmp_path_factory):
     paths = tuple(folder / f"{n:02}.png" for n in range(60))
     for path, picture in zip(paths, pixels, strict=True):
         Image.fromarray(picture).save(path)
-    files = InFiles(Listing(paths, labels, CLASSES), RECIPE, 3, CPU, workers=0)
+    files = StreamLoader(Listing(paths, labels, CLASSES), RECIPE, 3, CPU, workers=0)
     images = Images(torch.from_numpy(pixels).permute(0, 3, 1, 2), labels, CLASSES)
-    return files, InMemory(images, Views(RECIPE, 3))
+    return files, MemoryLoader(images, Views(RECIPE, 3))
 
 
 def test_features_and_labels_are_those_in_memory(both):
     encoder = nn.Sequential(nn.AvgPool2d(8), nn.Flatten())
-    (ours, labels), (theirs, truth) = (some.labelled.features(encoder, torch.float32) for some in both)
+    (ours, labels), (theirs, truth) = (features_of(some.labelled, encoder) for some in both)
     assert len(labels) == 54
     assert torch.equal(labels, truth)
     torch.testing.assert_close(ours, theirs)
@@ -79,9 +79,9 @@ def test_all_probes(both):
 def test_what_cannot_be_read_is_left_out_of_features_and_views_and_replaced_in_crops(both, tmp_path):
     files, _ = both
     (tmp_path / "broken.png").write_bytes(b"no picture")
-    paths = (files.files.paths[0], tmp_path / "broken.png", files.files.paths[1])
-    some = InFiles(Listing(paths, torch.tensor([0, 1, 1]), CLASSES), RECIPE, 3, CPU, workers=0)
-    features, labels = some.features(nn.Flatten(), torch.float32)
+    paths = (files.images.paths[0], tmp_path / "broken.png", files.images.paths[1])
+    some = StreamLoader(Listing(paths, torch.tensor([0, 1, 1]), CLASSES), RECIPE, 3, CPU, workers=0)
+    features, labels = features_of(some, nn.Flatten())
     assert (len(features), labels.tolist()) == (2, [0, 1])
     ((x, replaced),) = some.cropped([(0, torch.tensor([1, 0]))], torch.float32)
     assert replaced.tolist() == [0, 0]
@@ -90,4 +90,4 @@ def test_what_cannot_be_read_is_left_out_of_features_and_views_and_replaced_in_c
     assert [len(view) for view in views] == [2] * 4
     assert list(some[torch.tensor([1])].augmented(4, torch.float32)) == []
     with pytest.raises(UserError, match=r"none of 1 images could be read, such as .*broken.png"):
-        some[torch.tensor([1])].features(nn.Flatten(), torch.float32)
+        features_of(some[torch.tensor([1])], nn.Flatten())

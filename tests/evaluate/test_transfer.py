@@ -10,7 +10,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images
-from hypersphere.data.sources import Source
+from hypersphere.data.named import Source
 from hypersphere.evaluate import in_channels, transferred
 from hypersphere.runs.run import evaluate_on
 from hypersphere.views import RECIPES, evaluation_view

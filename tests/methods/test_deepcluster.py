@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from PIL import Image
 from sklearn.cluster import KMeans
 
+from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
-from hypersphere.evaluate import centre, extract
+from hypersphere.evaluate import extract
 from hypersphere.methods import DeepCluster
 from hypersphere.runs.build import view_recipe
 from hypersphere.runs.pretraining import pretrain
@@ -129,7 +130,7 @@ def test_images_of_a_folder_are_clustered_too(tmp_path, monkeypatch):
     side = folder_recipe(8).resize
     middle = [picture.resize((side, side), Image.Resampling.BICUBIC, box=(0, 4, 32, 36)) for picture in pictures]
     pixels = torch.stack([torch.from_numpy(np.array(each)).permute(2, 0, 1) for each in middle])
-    wanted = extract(initial_encoder(run.config), pixels, centre(view_recipe(run.config)))
+    wanted = extract(initial_encoder(run.config), pixels, center_view(view_recipe(run.config)))
     whole = torch.arange(70) != 30
     torch.testing.assert_close(seen[0][whole], wanted[whole], atol=1e-4, rtol=1e-4)
     assert len(seen) == 2

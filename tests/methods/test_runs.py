@@ -13,8 +13,9 @@ from torch import nn
 from hypersphere.cli import main
 from hypersphere.config import Config, recipe
 from hypersphere.data import load_data
+from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
-from hypersphere.evaluate import centre, extract
+from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Batch
 from hypersphere.presets import PRESETS
 from hypersphere.runs.build import build_method, regularizer_of, trainer_of, try_encoder, view_recipe
@@ -75,7 +76,7 @@ def test_a_random_encoder_knows_the_statistics_of_its_images():
     norm = next(layer for layer in encoder.modules() if isinstance(layer, nn.BatchNorm2d))
     seen = []
     norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].double()))
-    extract(encoder, pixels, centre(view_recipe(config)))
+    extract(encoder, pixels, center_view(view_recipe(config)))
     variance, mean = torch.var_mean(torch.cat(seen), (0, 2, 3))
     assert torch.allclose(norm.running_mean.double(), mean, rtol=1e-3, atol=1e-4)
     assert torch.allclose(norm.running_var.double(), variance, rtol=1e-2)

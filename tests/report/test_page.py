@@ -13,7 +13,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.cli.options import take_words
 from hypersphere.data import SOURCES, Images
-from hypersphere.data.sources import Source
+from hypersphere.data.named import Source
 from hypersphere.report.markup import element
 from hypersphere.report.page import write_report
 from hypersphere.report.portrait import portray

@@ -14,7 +14,7 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import lists, sets
+from hypersphere.data import Dataset, files, loader
 from hypersphere.errors import UserError
 from hypersphere.inference.embed import embed
 from hypersphere.inference.exporting import export
@@ -23,7 +23,7 @@ from hypersphere.report.portrait import portray
 from hypersphere.runs import recipes
 from hypersphere.runs.idle import unused_options
 from hypersphere.runs.pretraining import agreeing
-from hypersphere.train import feed, record
+from hypersphere.train import record
 from tests.folders import SMALL, draw, weights
 from tests.processes import without_privileges
 
@@ -36,7 +36,7 @@ def test_a_folder_of_classes(folder, capsys, tmp_path):
     )
     assert "pixels, 20 the median" in told
     assert "; 2 classes: blue, red\n" in told
-    assert "input of 16 × 16, 8 images an update" in told
+    assert "input 16 × 16, batch 8, " in told
     assert "3 files could not be read" in told
     listed = (tmp_path / "run/unreadable.tsv").read_text().splitlines()
     assert [line.split("/")[-1].split("\t")[0] for line in listed] == ["cut.jpg", "broken.jpg", "empty.png"]
@@ -58,7 +58,7 @@ def test_folders_that_cannot_be_read(folder, tmp_path):
         ["pretrain", "byol", "--data", folder, "--out", run, *[word.replace("_", "-") for word in small]],
         ["embed", run, folder, "-o", vectors],
     )
-    assert "; 2 classes: blue, red; folders that could not be read: 1\n" in pretrain.stderr
+    assert "; 2 classes: blue, red; 1 folder could not be read\n" in pretrain.stderr
     assert f"1 folder could not be read: green (Permission denied); all are listed in {run}" in pretrain.stderr
     for found, listed in ((pretrain, run / "unreadable.tsv"), (embed, tmp_path / "vectors.unreadable.tsv")):
         assert "3 files and 1 folder could not be read" in found.stderr
@@ -80,7 +80,7 @@ def test_pictures_without_labels(folder, tmp_path, capsys):
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **SMALL)
     assert "knn" not in run.metrics[-1]
     assert "uniformity_of_features" in run.metrics[-1]
-    assert "39 images to learn from, 39 of them watched" in capsys.readouterr().err
+    assert "39 training images, 39 of them watched" in capsys.readouterr().err
     assert re.search(r": \d+ training images of /", hs.diagnose(run).of)
     portrait = portray(run.path, "cpu", None)
     assert "none of its images are held out: those shown here are some that it learnt from" in portrait.missing
@@ -123,9 +123,9 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
         (folder / name).unlink()
     options = {**SMALL, "workers": workers, "knn_every": 0}
     seen = []
-    finished = feed.finished
+    finished = loader.finished
     monkeypatch.setattr(
-        feed, "finished", lambda px, sample, *rest: (seen.append((rest[2], sample)), finished(px, sample, *rest))[1]
+        loader, "finished", lambda px, sample, *rest: (seen.append((rest[2], sample)), finished(px, sample, *rest))[1]
     )
     whole = hs.pretrain("byol", data=str(folder), out=tmp_path / "whole", **options)
     for epoch in range(2):
@@ -149,14 +149,14 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
 def test_what_a_run_holds_out_stays_held_out(folder, tmp_path):
     """Whatever is added to the folder later."""
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1, "knn_every": 0})
-    before = lists.files_of(run.config, "validation", run.path)
+    before = Dataset.resolve(run.config).split("validation", run.path)
     for n in range(6):
         draw(folder / f"blue/a{n}.png", n, (9, 9, 9))
-    after = lists.files_of(run.config, "validation", run.path)
+    after = Dataset.resolve(run.config).split("validation", run.path)
     assert [part.paths for part in after] == [part.paths for part in before]
     assert all(torch.equal(a.labels, b.labels) for a, b in zip(after, before, strict=True))
     assert not set(before[0].paths) & set(before[1].paths)
-    assert lists.files_of(run.config, "validation")[0].paths != before[0].paths  # of a run that begins now
+    assert Dataset.resolve(run.config).split("validation")[0].paths != before[0].paths  # of a run that begins now
 
 
 def test_only_what_was_held_out_is_called_so(folder, tmp_path, capsys):
@@ -189,14 +189,14 @@ def test_small_sets_of_train_val_and_test(tmp_path, labelled, capsys):
             draw(tmp_path / "in" / part / (f"{'ab'[n % 2]}/" if labelled else "") / f"{n}.png", n, (99, 9, 9))
     config = recipes.recipe_for("byol", str(tmp_path / "in"))
     assert config.batch == 5
-    assert [len(files) for files in lists.files_of(config, "test")] == [10, 6]
-    assert [len(files) for files in lists.files_of(config, "validation")] == [10, 4]
+    assert [len(files) for files in Dataset.resolve(config).split("test")] == [10, 6]
+    assert [len(files) for files in Dataset.resolve(config).split("validation")] == [10, 4]
     for holdout in ("test", "validation"):
         run = hs.pretrain(
             "byol", data=str(tmp_path / "in"), holdout=holdout, out=tmp_path / holdout, **{**SMALL, "epochs": 1}
         )
         assert run.labelled == labelled
-        assert f"10 images to learn from, {6 if holdout == 'test' else 4} held out" in capsys.readouterr().err
+        assert f"10 training images, {6 if holdout == 'test' else 4} held out" in capsys.readouterr().err
         assert " held-out images of " in hs.diagnose(run).of
         assert portray(run.path, "cpu", None).seen.sample.held_out
 
@@ -207,7 +207,7 @@ def test_few_images_are_told(tmp_path, capsys, count, batch, few):
         draw(tmp_path / f"in/{n}.png", n, (9, 99, 9))
     options = {**SMALL, "epochs": 1, "batch": batch, "knn_every": 0}
     hs.pretrain("byol", data=tmp_path / "in", out=tmp_path / "run", **options)
-    told = f"{count} images, {batch} an update, are hardly enough to learn from: have 100 or more, and 16 or more an"
+    told = f"{count} images in batches of {batch} are hardly enough to learn from: use 100 or more, and"
     assert (told in capsys.readouterr().err) == few
 
 
@@ -215,7 +215,7 @@ def test_one_image_a_class(tmp_path):
     for n in range(24):
         draw(tmp_path / f"in/{n}/a.png", n, (9, 99, 9))
     run = hs.pretrain("byol", data=str(tmp_path / "in"), out=tmp_path / "run", **{**SMALL, "epochs": 1})
-    assert len(lists.files_of(run.config, "validation", run.path)[1]) == 4
+    assert len(Dataset.resolve(run.config).split("validation", run.path)[1]) == 4
 
 
 def test_train_and_test_folders_are_a_split(folder, tmp_path, capsys):
@@ -289,7 +289,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
         ("none", "there is no image below"),
         ("bad", "none of 1 files looked at is an image"),
         ("cifar11", "did you mean 'cifar10'"),
-        ("cifar11", "and there is no such folder"),
+        ("cifar11", "no such folder"),
         ("single", "single holds one image: learning takes two or more"),
         ("tars", "tar files are given by name: "),
     ):
@@ -312,7 +312,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_mistakes_are_told_before_images_are_looked_for(tmp_path, capsys, monkeypatch, option, value, told):
-    monkeypatch.setattr(lists, "list_folder", lambda folder: pytest.fail("looked"))
+    monkeypatch.setattr(files, "list_folder", lambda folder: pytest.fail("looked"))
     assert main(["pretrain", "byol", "--data", str(tmp_path), f"--{option}", value]) == 2
     assert told in capsys.readouterr().err
     with pytest.raises(UserError, match=told.replace("device gpu", "`device` gpu")):
@@ -330,8 +330,8 @@ def test_options_that_agree_with_what_is_found_are_right(tmp_path, capsys):
 
 def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, tmp_path):
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1})
-    held_out = lists.saved_files(run.path / "files.json")[1]
-    wanted = sets.decoded(held_out, sets.stored_side(run.config), 0, 1000).pixels
+    held_out = files.saved_files(run.path / "files.json")[1]
+    wanted = held_out.decoded(run.dataset.stored_side(run.config.size), 0, 1000).pixels
     for n in range(20):
         draw(folder / "red" / f"0{n:02}-later.png", 100 + n, (20, 180, 20))
     found = portray(run.path, "cpu", None).seen.sample
@@ -367,7 +367,7 @@ def test_what_cannot_be_read_of_the_held_out_images_is_told(tmp_path, capsys):
         rf"1 file could not be read: cut.png \(.*\); all are listed in {run.path}", capsys.readouterr().err
     )
     hs.diagnose(run)
-    assert "1 of 7 images looked at cannot be read, and do not count: cut.png\n" in capsys.readouterr().err
+    assert "ignored 1 of 7 images that cannot be read: cut.png\n" in capsys.readouterr().err
     assert run.evaluate(("knn",))["sphere"]["images"] == 6
 
 
@@ -379,7 +379,7 @@ def test_a_table_of_some_images_says_how_many_have_no_label(tmp_path, capsys, mo
     (tmp_path / "some.csv").write_text("\n".join(["path,label", *rows, "gone.png,1"]))
     hs.pretrain("byol", data="in", labels="some.csv", out="run", **{**SMALL, "epochs": 1})
     told = capsys.readouterr().err
-    assert "2 classes: 0, 1; 4 of the images without a label" in told
+    assert "2 classes: 0, 1; 4 images without a label" in told
     assert told.count("1 rows name no image") == 1
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from hypersphere import diagnose
 from hypersphere.config import recipe
-from hypersphere.data import Images, load_data
+from hypersphere.data import Dataset, Given, Images, load_data
 from hypersphere.runs.build import build_method, view_recipe
 from hypersphere.runs.machine import execution_of
 from hypersphere.runs.monitors import _watched, monitors_of
@@ -73,5 +73,5 @@ def test_one_image_is_too_few_to_watch():
 def test_however_few_images_a_class_has_a_fifth_is_watched(counts, watched):
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     images = Images(torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels, tuple(map(str, range(len(counts)))))
-    rest, some = _watched(recipe("byol", "own.npz"), images, images)
+    rest, some = _watched(Dataset.resolve(Given("own.npz")), images, images)
     assert (len(some), len(rest)) == (watched, len(labels) - watched)

@@ -22,13 +22,13 @@ def test_a_folder_that_has_moved(folder, tmp_path, capsys):
     found, seen = run.evaluate(("knn",)), portray(run.path, "cpu", None).seen
     diagnosed, listed = hs.diagnose(run), (run.path / "files.json").read_bytes()
     now = folder.rename(tmp_path / "elsewhere")
-    told = f"{run.path}: none of its 32 images are there, such as {folder}/"
+    told = f"{run.path}: none of its 32 images exists, such as {folder}/"
     for words in (["pretrain", "--resume"], ["evaluate"], ["diagnose"]):
         capsys.readouterr()
         assert main([*words, str(run.path), "--device", "cpu"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert told in line
-        assert line.endswith(f"where {folder} lies now, --root says")
+        assert line.endswith(f"if {folder} has moved, pass its new location as --root")
     sample_of.cache_clear()
     assert any(told in line for line in portray(run.path, "cpu", None).missing)
 
@@ -47,9 +47,9 @@ def test_a_folder_that_has_moved(folder, tmp_path, capsys):
     assert main([*again, str(now)]) == 0  # as where nothing has moved
     capsys.readouterr()
     assert main([*again, str(now / "red")]) == 2
-    told = f"none of its 32 images are there, such as {now}/red/"
-    assert f"--root {now}/red is not where {folder} lies now: {told}" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"its data is .* if it has moved there, say so by `root`"):
+    told = f"none of its 32 images exists, such as {now}/red/"
+    assert f"--root {now}/red is not the new location of {folder}: {told}" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"its data is .* if the images have moved there, pass it as `root`"):
         hs.pretrain(resume=run.path, data=str(now))
 
 
@@ -107,17 +107,17 @@ def test_images_that_may_not_be_read_have_not_moved(folder, tmp_path):
         closed.chmod(0o700)
     assert [each.returncode for each in found] == [2, 0, 2], found[1].stderr
     assert f"permission denied for {folder}/" in found[0].stderr
-    assert f"train and test must be the same; {split}/test/blue/ could not be read" in found[2].stderr
+    assert f"train and test must have the same class folders; {split}/test/blue/ could not be read" in found[2].stderr
 
 
 def test_where_a_root_means_nothing(folder, tmp_path, capsys):
     np.savez(tmp_path / "a.npz", images=np.zeros((40, 16, 16), np.uint8))
     for data in (folder, tmp_path / "a.npz"):
-        with pytest.raises(UserError, match="`root` means nothing for"):
+        with pytest.raises(UserError, match="`root` has no effect on"):
             hs.pretrain("byol", data=data, root=tmp_path, **SMALL)
     run = hs.pretrain("byol", data=tmp_path / "a.npz", out=tmp_path / "run", **{**SMALL, "knn_every": 0})
     for command in ("evaluate", "diagnose"):
         assert main([command, str(run.path), "--root", str(tmp_path)]) == 2
-        assert "--root means nothing for" in capsys.readouterr().err
-    with pytest.raises(UserError, match="`root` means nothing for"):
+        assert "--root has no effect on" in capsys.readouterr().err
+    with pytest.raises(UserError, match="`root` has no effect on"):
         hs.pretrain(resume=run.path, root=tmp_path)

@@ -243,7 +243,7 @@ def test_mistakes_in_a_method_are_told(own_folder, capsys, name, told):
 def test_mistakes_in_modules_are_told(own_folder, capsys):
     (own_folder / "own_nets.py").write_text(MISTAKES)
     assert main(["pretrain", "byol", "--data", "own_nets:array"]) == 2
-    assert "own_nets:array must be a function without arguments (missing" in capsys.readouterr().err
+    assert "own_nets:array must be a function that takes no arguments (missing" in capsys.readouterr().err
     sys.modules.pop("own_nets")
     (own_folder / "own_nets.py").write_text("def f(:")
     assert main(["pretrain", "own_nets:f", "--data", "digits"]) == 2

@@ -16,7 +16,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Images, Listing, load_data
-from hypersphere.data.sources import FileSource, Source
+from hypersphere.data.named import FileSource, Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.evaluate.finetune import fine_tune
@@ -209,7 +209,7 @@ def test_a_run_that_has_seen_its_own_validation_images_has_not_seen_others(train
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("digits", "digits is what the run learnt from"), ("imagenet21", "imagenet21 is unknown: choose from cifar10, ")],
+    [("digits", "digits is what the run learned from"), ("imagenet21", "imagenet21 is unknown: choose from cifar10, ")],
 )
 def test_a_transfer_to_nowhere_is_told(trained, name, message):
     with pytest.raises(UserError, match=f"`transfer` {message}"):
@@ -226,10 +226,10 @@ def test_a_folder_without_images_is_told_before_others_are_measured(trained, tmp
 def test_what_was_found_is_shown_and_kept_even_if_the_data_are_gone(folder, monkeypatch, capsys):
     """How many updates make the run is known by its data, which may be gone when a transfer has been measured."""
 
-    def gone(*given):
+    def gone(run):
         raise UserError("the data are gone")
 
-    monkeypatch.setattr("hypersphere.runs.run.load_data", gone)
+    monkeypatch.setattr(hs.Run, "steps", property(gone))
     assert main(["evaluate", "--probes", "knn", "--device", "cpu", str(folder)]) == 0
     assert "20-NN" in capsys.readouterr().out
     assert hs.load_run(folder).evaluations["validation"].keys() == {"knn", "sphere"}
@@ -257,7 +257,7 @@ def test_damaged_evaluations_are_replaced(folder):
     [
         ({"epochs": "3"}, "`epochs` must be a whole number"),
         ({"energy_layers": 3}, "`energy_layers`"),
-        ({"data": "nothing"}, "`data` must be one of"),
+        ({"data": "nothing"}, "unknown `data` 'nothing'"),
         ({"norm": {}}, "`norm` must be one of"),
         (3, ""),
     ],
@@ -330,16 +330,11 @@ def test_two_do_not_work_in_one_folder(folder):
     assert hs.pretrain(resume=folder, progress=False).step == 8
 
 
-class Pictures(torch.utils.data.Dataset):
-    """As others take them, but no run can name."""
-
-
 def test_mistakes_in_python_name_options_as_python_does(tmp_path):
     for options, message in (
         ({"device": "gpu"}, "`device` gpu cannot be used here: choose one of auto, cpu"),
         ({"batch": 4096}, "`batch` 4096 is more than"),
-        ({"data": ["digits"]}, "`data` must be a name"),
-        ({"data": Pictures()}, r"folder, a .npz file .* \(package.module:function\), not Pictures"),
+        ({"data": ["digits"]}, "`data` must be a name, .*, got list"),
     ):
         with pytest.raises(UserError, match=message) as told:
             hs.pretrain("byol", **{"data": "digits", "out": tmp_path / "run", **OPTIONS, **options})
@@ -380,5 +375,8 @@ def test_unused_options_are_told(tmp_path, capsys):
         out=tmp_path / "run",
         progress=False,
     )
-    assert capsys.readouterr().err == "hypersphere: queue: of no effect on byol with digits\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "hypersphere: queue: of no effect on byol with digits",
+        "hypersphere: byol: tests/small, input 8 × 8, batch 128, 1 epoch; 1,137 training images, 300 held out",
+    ]
     assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} updates)"

@@ -21,7 +21,7 @@ from hypersphere.config import Config, recipe
 from hypersphere.errors import RunsFailed, UserError
 from hypersphere.runs.results import Result, name_of
 from hypersphere.runs.run import load_run
-from hypersphere.sweeps.grid import Point, missing, product, results_in, rows
+from hypersphere.sweeps.grid import Point, distinct, missing, product, results_in, rows
 from hypersphere.sweeps.jobs import Job, run_job
 from hypersphere.train import read_metrics
 from tests.pictures import draw
@@ -317,7 +317,7 @@ def test_a_sweep_is_not_for_a_launcher(tmp_path, monkeypatch):
 def test_changed_arrays_are_another_run(tmp_path):
     def name_with(images):
         np.savez(tmp_path / "images.npz", images=images)
-        return Point({}, recipe("byol", str(tmp_path / "images.npz"))).name
+        return distinct([({}, recipe("byol", str(tmp_path / "images.npz")))])[0].name
 
     zeros, ones = np.zeros((9, 8, 8), np.uint8), np.ones((9, 8, 8), np.uint8)
     assert name_with(zeros) != name_with(ones)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from hypersphere.data.folder import list_folder
+from hypersphere.data.loader import Crops, StreamLoader
 from hypersphere.train import Plan
-from hypersphere.train.feed import FromFiles
 from hypersphere.views import folder_recipe
 from tests.pictures import draw
 
@@ -22,12 +22,17 @@ def test_workers_are_in_the_next_epoch_before_this_one_ends(tmp_path):
             begun.append(epoch)
             yield epoch, samples
 
-    feed = FromFiles(list_folder(tmp_path), folder_recipe(32), 0, CPU, torch.float32, workers=1)
-    coming = feed(order())
+    loader = StreamLoader(list_folder(tmp_path), folder_recipe(32), 0, CPU, workers=1)
+    coming = loader.training(order(), torch.float32)
     first = [next(coming) for _ in range(3)]
     assert begun == [0, 1]
     both = first + [next(coming) for _ in range(3)]
-    alone = [batch for epoch, samples in plan.order(0, CPU) if epoch < 2 for batch in feed([(epoch, samples)])]
+    alone = [
+        batch
+        for epoch, samples in plan.order(0, CPU)
+        if epoch < 2
+        for batch in loader.training([(epoch, samples)], torch.float32)
+    ]
     for ahead, one_by_one in zip(both, alone, strict=True):
         torch.testing.assert_close(ahead, one_by_one, rtol=0, atol=0)
     assert not torch.equal(both[0].views[0], both[3].views[0])
@@ -46,8 +51,9 @@ def test_the_order_from_any_update_is_the_rest_of_the_whole():
 def test_finishing_a_batch_does_not_wait_for_the_device(tmp_path):
     draw(tmp_path, 8)
     recipe, cuda = folder_recipe(64), torch.device("cuda")
-    feeds = [FromFiles(list_folder(tmp_path), recipe, 0, on, torch.float32, workers=0) for on in (CPU, cuda)]
-    decoded = next(iter(feeds[1].stream([feeds[1].asked(torch.arange(8), 3)])))
+    loaders = [StreamLoader(list_folder(tmp_path), recipe, 0, on, workers=0) for on in (CPU, cuda)]
+    feeds = [Crops(loader, recipe, torch.float32) for loader in loaders]
+    decoded = next(iter(feeds[1].stream([feeds[1].wanted(torch.arange(8), 3)])))
     feeds[1].finish(decoded, 3)  # compiles
     with warnings.catch_warnings(action="ignore"):  # that not every wait is seen
         torch.cuda.set_sync_debug_mode("error")

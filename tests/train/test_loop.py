@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images, balanced, load_data
+from hypersphere.data.loader import MemoryLoader
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor
 from hypersphere.methods import BYOL, Batch
@@ -29,7 +31,6 @@ from hypersphere.train import (
     save_checkpoint,
     train,
 )
-from hypersphere.train.feed import FromMemory
 from hypersphere.train.stopping import asked
 from hypersphere.util.launch import remember_launcher
 from hypersphere.views import RECIPES, Views
@@ -116,7 +117,7 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
     saved = []
     trainer = trainer_of(method())
     log = Log(tmp_path)
-    feed = FromMemory(images, Recorder(RECIPES["digits"], 0), torch.float32)
+    feed = partial(MemoryLoader(images, Recorder(RECIPES["digits"], 0)).training, dtype=torch.float32)
     train(trainer, feed, plan, log=log, save=lambda: saved.append(trainer.step), monitors=[Monitor()])
     log.close()
     assert saved == [4, 6]
@@ -139,7 +140,7 @@ def test_checkpoints_go_by_the_clock_or_by_updates(monkeypatch):
 
 
 def feed_of(images):
-    return FromMemory(images, Views(RECIPES["digits"], 0), torch.float32)
+    return partial(MemoryLoader(images, Views(RECIPES["digits"], 0)).training, dtype=torch.float32)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):

@@ -83,7 +83,8 @@ def test_the_linear_probe_sees_crops_in_no_order():
     from torch import nn
 
     from hypersphere.data import load_data
-    from hypersphere.evaluate import InMemory, linear
+    from hypersphere.data.loader import MemoryLoader
+    from hypersphere.evaluate import linear
     from hypersphere.views import RECIPES, Views
     from hypersphere.views.recipes import draw
 
@@ -96,6 +97,6 @@ def test_the_linear_probe_sees_crops_in_no_order():
             sizes.append((d.height * d.width).mean())
             return super().probing(pixels, sample, epoch)
 
-    linear(nn.Flatten(), *(InMemory(some, Spy(recipe, 0)) for some in (train, test)), epochs=1)
+    linear(nn.Flatten(), *(MemoryLoader(some, Spy(recipe, 0)) for some in (train, test)), epochs=1)
     areas = torch.stack(sizes)
     assert areas.max() - areas.min() < 10  # of 64 pixels; sorted crops would run from 32 to 64

@@ -12,8 +12,6 @@ from hypersphere.optim import warmup_cosine
 from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
 from hypersphere.runs.machine import Execution
 from hypersphere.train import Captured
-from hypersphere.train.feed import FromMemory
-from hypersphere.views import Views
 
 TOLERANCE = 0.01  # of the reference's loss, at each of the first 50 updates
 SEEDS = (0, 1, 2)
@@ -48,9 +46,11 @@ def first_losses(config: Config, how: Execution, images: Images, updates: int) -
         method = build_method(config, images.channels, len(images.classes)).to(how.device)
         trainer = trainer_of(config, method.to(memory_format=how.layout).train(), how)
         update = Captured(trainer.update, how.device) if trainer.capture else trainer.update
-        feed = FromMemory(images, Views(view_recipe(config), config.seed), trainer.input_type)
+        loader = images.loader(view_recipe(config), config.seed, how.device)
         losses = []
-        for step, batch in zip(range(updates), feed(plan.order(0, how.device)), strict=False):
+        for step, batch in zip(
+            range(updates), loader.training(plan.order(0, how.device), trainer.input_type), strict=False
+        ):
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update([batch], lr, step / plan.steps)
             losses.append(terms["loss"].clone())

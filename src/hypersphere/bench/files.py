@@ -14,13 +14,12 @@ from torch import Tensor
 from hypersphere.bench.step import operations, wait
 from hypersphere.bench.timing import matmul_rate, resident_mib
 from hypersphere.config import Config
-from hypersphere.data import Images, Listing
+from hypersphere.data import Dataset, Images, Listing
 from hypersphere.data.decode import read_pixels
-from hypersphere.data.sets import workers_of
+from hypersphere.data.loader import Crops
 from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
 from hypersphere.runs.machine import Execution
 from hypersphere.train import Captured
-from hypersphere.train.feed import FromFiles
 from hypersphere.views.crops import crop_numbers, crops, smallest_side
 
 Figures = dict[str, float]
@@ -50,8 +49,9 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
     method = build_method(config, channels=3, classes=max(2, len(files.classes))).to(device)
     trainer = trainer_of(config, method.to(memory_format=how.layout).train(), how)
     update = Captured(trainer.update, device) if trainer.capture else trainer.update
-    feed = FromFiles(files, view_recipe(config), config.seed, device, trainer.input_type, workers_of(config))
-    coming = feed(plan.order(0, device))
+    recipe, workers = view_recipe(config), Dataset.resolve(config).workers
+    made = Crops(files.loader(recipe, config.seed, device, workers), recipe, trainer.input_type)
+    coming = made.batches(plan.order(0, device))
     seconds, memory = [], []
     for _ in range(epochs):
         began = time.perf_counter()
@@ -61,20 +61,20 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
         seconds.append(time.perf_counter() - began)
         memory.append(resident_mib() + sum(resident_mib(child.pid) for child in multiprocessing.active_children()))
     streamed = sum(seconds[1:]) / (epochs - 1) / plan.steps_per_epoch
-    decoded = next(iter(feed.stream([feed.asked(torch.arange(plan.batch), 0)])))
+    decoded = next(iter(made.stream([made.wanted(torch.arange(plan.batch), 0)])))
     began = time.perf_counter()
     for _ in range(plan.steps_per_epoch):
-        update([feed.finish(decoded, 0)], 0.01, 0.5)
+        update([made.finish(decoded, 0)], 0.01, 0.5)
     wait(device)
     held = (time.perf_counter() - began) / plan.steps_per_epoch
-    tflops = operations(trainer, feed.finish(decoded, 0)) / 1e12 / streamed
+    tflops = operations(trainer, made.finish(decoded, 0)) / 1e12 / streamed
     return {
         "images_per_second": plan.batch / streamed,
         "step_ms": 1e3 * streamed,
         "step_of_held_images_ms": 1e3 * held,
         "waiting_share": max(0.0, 1 - held / streamed),
         "updates_an_epoch": plan.steps_per_epoch,
-        "workers": workers_of(config),
+        "workers": workers,
         "mib": memory[epochs // 2],
         "mib_grown_since": memory[-1] - memory[epochs // 2],
         "share_of_matmul": tflops / matmul_rate(device, how.precision),

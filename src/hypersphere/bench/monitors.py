@@ -8,7 +8,7 @@ import torch
 from hypersphere.bench.step import time_step, wait
 from hypersphere.bench.timing import Function
 from hypersphere.config import Config
-from hypersphere.data import load_data
+from hypersphere.data import Dataset
 from hypersphere.runs.build import build_method, plan_of
 from hypersphere.runs.machine import Execution
 from hypersphere.runs.monitors import monitors_of
@@ -16,7 +16,7 @@ from hypersphere.runs.monitors import monitors_of
 
 def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, dict[str, float]]:
     """Seconds of each monitor, the first time and the median of some more, as a share of a whole run's."""
-    learnt, held_out = (some.to(how.device) for some in load_data(config.data, config.holdout, config.root))
+    learnt, held_out = (some.to(how.device) for some in Dataset.resolve(config).split(config.holdout))
     method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
     plan = plan_of(config, len(learnt))
     training = plan.steps * time_step(config, how, learnt)["step_ms"] / 1e3

@@ -17,11 +17,10 @@ import torch
 from hypersphere.bench import agreement, energy, files, lightly, monitors, step
 from hypersphere.bench.timing import milliseconds
 from hypersphere.config import Config
-from hypersphere.data import Images, load_data
-from hypersphere.data.lists import files_of
-from hypersphere.data.sets import in_files
+from hypersphere.data import Dataset, Images, Listing
+from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
-from hypersphere.evaluate import InMemory, centre, extract, linear, linear_cached
+from hypersphere.evaluate import extract, linear, linear_cached
 from hypersphere.runs.build import build_method, view_recipe
 from hypersphere.runs.machine import Execution, execution_of, provenance
 from hypersphere.runs.recipes import recipe_for
@@ -45,8 +44,10 @@ class Bench:
 
     @functools.cached_property
     def images(self) -> Images:
-        config = self.configs[0]
-        return load_data(config.data, "test", config.root)[0].to(self.how.device)
+        """Training images in memory: all, or some thousand of a folder."""
+        dataset = Dataset.resolve(self.configs[0])
+        split = dataset.split("test" if dataset.recipe_hints() is None else "validation")
+        return dataset.in_memory(split)[0].to(self.how.device)
 
     def step(self) -> dict[str, Figures]:
         """An update of each method, and of the peer."""
@@ -91,10 +92,10 @@ class Bench:
         recipe, images = view_recipe(config), self.images.labelled
         encoder = build_method(config, self.images.channels).encoder.to(device).to(memory_format=self.how.layout)
         test = images[torch.arange(min(10_000, len(images)), device=device)]
-        view, precision = centre(recipe), self.how.precision
+        view, precision = center_view(recipe), self.how.precision
         tell("the linear probe of 80 epochs")
         began = time.perf_counter()
-        shown = (InMemory(some, Views(recipe, 0)) for some in (images, test))
+        shown = (some.loader(recipe, 0, device) for some in (images, test))
         linear(encoder, *shown, precision=precision)
         middle = time.perf_counter()
         features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (images, test))
@@ -137,17 +138,18 @@ class Bench:
     def files(self) -> dict[str, Figures]:
         """Updates fed from image files: those of the folder given, or drawn ones of a photograph's size."""
         config = self.configs[0]
-        if in_files(config):
-            return self._files(config)
+        if isinstance(learnt := Dataset.resolve(config).split("validation").train, Listing):
+            return self._files(config, learnt)
         with tempfile.TemporaryDirectory() as folder:
             tell(f"drawing {DRAWN:,} JPEG files of 500 × 375 pixels")
             files.draw_folder(self.images, Path(folder), DRAWN)
             same = {name: getattr(config, name) for name in ("encoder", "precision", "device", "workers")}
             batch = min(config.batch, DRAWN_BATCH)
-            return self._files(recipe_for(config.title, folder, size=224, batch=batch, **same))
+            drawn = recipe_for(config.title, folder, size=224, batch=batch, **same)
+            return self._files(drawn, Dataset.resolve(drawn).split("validation").train)
 
-    def _files(self, config: Config) -> dict[str, Figures]:
-        learnt, recipe = files_of(config, "validation")[0], view_recipe(config)
+    def _files(self, config: Config, learnt: Listing) -> dict[str, Figures]:
+        recipe = view_recipe(config)
         name = f"{config.title} {config.encoder.removeprefix('torchvision/')}"
         tell(f"updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
         found = {name: files.feeding(config, self.how, learnt)}
@@ -171,8 +173,6 @@ def bench(
         if len(view_recipe(configs[0]).mean) != 3:
             raise UserError(f"`peer` lightly works on images in colour: choose other `data` than {configs[0].data}")
     how = execution_of(configs[0])
-    if in_files(configs[0]) and (others := [part for part in parts if part != "files"]):
-        raise UserError(f"`parts` {', '.join(others)} need images in memory, not the files of {configs[0].data}")
     machine = {**provenance(how.device), "cpu": _processor()}
     name = machine["cpu" if how.device.type == "cpu" else "device"]
     file = out / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"

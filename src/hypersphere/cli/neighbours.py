@@ -26,19 +26,19 @@ def neighbours(words: list[str]) -> None:
     options = parse(NeighboursOptions, words, prog, about, NeighboursOptions())
     if len(places) < 2:
         raise UserError("say where to look, and for what: hypersphere neighbours FILE QUERY …")
-    from hypersphere.data.folder import shown
     from hypersphere.inference.neighbours import neighbours as nearest
     from hypersphere.report.gallery import write_gallery
     from hypersphere.util.files import check_file
+    from hypersphere.util.text import printable
 
     if options.page is not None:
         check_file(options.page, "page")
     file, *queries = places
     found = nearest(file, queries, count=options.count, encoder=options.encoder, device=options.device)
     for one in found:
-        print(f"{shown(one.query)}:")
+        print(f"{printable(one.query)}:")
         for path, cosine in one.neighbours:
-            print(f"  {cosine:.4f}  {shown(path)}")
+            print(f"  {cosine:.4f}  {printable(path)}")
     if options.page is not None:
         write_gallery(options.page, found, file)
         print(f"written to {options.page}")

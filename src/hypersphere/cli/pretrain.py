@@ -9,11 +9,10 @@ from typing import Any, Literal
 import tyro
 
 from hypersphere.cli.options import parse, peek, take_word
-from hypersphere.config import Config, recipe
+from hypersphere.config import Config
 from hypersphere.errors import UserError
-from hypersphere.presets import PRESETS, is_folder
+from hypersphere.presets import PRESETS
 from hypersphere.util.launch import is_first
-from hypersphere.util.written import is_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,7 @@ def pretrain(words: list[str]) -> None:
         method += "-mhe"
     if resume is None:
         of_data = told_of_data(words)
-        if is_folder(of_data["data"]) and not {"-h", "--help"} & set(words):
+        if not {"-h", "--help"} & set(words):
             _check_early(words)
         default = recipe_of(method or "byol", **of_data)
     else:
@@ -97,8 +96,6 @@ def told_of_data(words: Sequence[str]) -> dict[str, str | None]:
 def recipe_of(method: str, data: str | None, labels: str | None, **numbers: str | None) -> Config:
     """What is not said otherwise; of a folder, it depends on what is found there and on the size of the input."""
     data = data or "cifar10"
-    if not is_folder(data) and not is_arrays(data):
-        return recipe(method, data)
     from hypersphere.runs.recipes import recipe_for
 
     wanted = {name: int(n) for name, n in numbers.items() if n is not None and n.isdecimal() and int(n) > 0}

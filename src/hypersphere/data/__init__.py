@@ -1,16 +1,27 @@
-"""Data sets, their splits, and images in memory or in files."""
+"""What `data` means, resolved once: `Dataset.resolve` gives one of a few classes with one interface.
 
+Sources (named datasets, folders, tar files, arrays, dataset objects), splits, decoding, and loaders of batches live
+here. Imports `views` and `distributed`, besides `util`.
+"""
+
+from hypersphere.data.dataset import Dataset, Given, Holdout, Split
 from hypersphere.data.folder import Listing
-from hypersphere.data.memory import Images
-from hypersphere.data.sources import FILE_SOURCES, SOURCES, Holdout, default_root, list_data, load_data
+from hypersphere.data.images import Images
+from hypersphere.data.loader import Batch, Loader
+from hypersphere.data.named import FILE_SOURCES, SOURCES, default_root, list_data, load_data
 from hypersphere.data.splits import balanced
 
 __all__ = [
     "FILE_SOURCES",
     "SOURCES",
+    "Batch",
+    "Dataset",
+    "Given",
     "Holdout",
     "Images",
     "Listing",
+    "Loader",
+    "Split",
     "balanced",
     "default_root",
     "list_data",

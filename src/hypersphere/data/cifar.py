@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, put_in_place, take, what_went_wrong
-from hypersphere.data.memory import Images
+from hypersphere.data.images import Images
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.progress import tell
 

@@ -10,8 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hypersphere.data.stream import FileReader
+from hypersphere.data.streamed import StreamedImages
 from hypersphere.errors import UserError
 from hypersphere.util.progress import tell_once
+from hypersphere.util.text import printable
 
 SUFFIXES = {
     ".jpg", ".jpeg", ".jfif", ".jpe", ".jp2", ".j2k", ".png", ".webp", ".avif", ".gif", ".tif", ".tiff", ".bmp", ".tga",
@@ -20,16 +23,24 @@ SUFFIXES = {
 
 
 @dataclass(frozen=True)
-class Listing:
-    """Files, or members of tar files as `shards` names them; and their labels where they are known: numbers of
-    `classes`. What is `white` in those of 16 bits."""
+class Listing(StreamedImages):
+    """Image files, or members of tar files as `shards` names them.
+
+    Attributes:
+        paths: One for each image.
+        labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown. None if there are no labels.
+        classes: Names of the classes.
+        closed: Folders that could not be read, and why.
+        white: Value of white in 16-bit files (None: 65535).
+        groups: Tensor of shape (N,), int64: images of one group are never split.
+    """
 
     paths: tuple[Path | str, ...]
-    labels: Tensor | None = None  # N, int64
+    labels: Tensor | None = None
     classes: tuple[str, ...] = ()
-    closed: Mapping[Path | str, str] = field(default_factory=dict)  # folders that could not be read, and why
+    closed: Mapping[Path | str, str] = field(default_factory=dict)
     white: int | None = None
-    groups: Tensor | None = None  # N, int64: what must not be split
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -37,6 +48,13 @@ class Listing:
     def __getitem__(self, index: Tensor) -> "Listing":
         labels, groups = (None if known is None else known[index] for known in (self.labels, self.groups))
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()), labels=labels, groups=groups)
+
+    @property
+    def reader(self) -> FileReader:
+        return FileReader(self.paths, self.white)
+
+    def contains(self, others: "Listing") -> bool:
+        return others.paths[0] in self.paths
 
 
 def find_images(folder: Path) -> Listing:
@@ -49,7 +67,7 @@ def find_images(folder: Path) -> Listing:
     found = Listing(tuple(sorted(_walk(folder, closed, others), key=os.fsencode)), closed=closed)
     if others:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(3))
-        tell_once(f"{shown(folder)}: images of kinds that are not read: {kinds}")
+        tell_once(f"{printable(folder)}: images of kinds that are not read: {kinds}")
     return found
 
 
@@ -58,7 +76,7 @@ def some_images(folder: Path) -> Listing:
     files = find_images(folder)
     if files.closed and not files.paths:
         where, reason = next(iter(files.closed.items()))
-        raise UserError(f"no image below {folder} can be read: {shown(where)} could not be opened ({reason})")
+        raise UserError(f"no image below {folder} can be read: {printable(where)} could not be opened ({reason})")
     if not files.paths:
         tars = "; tar files are given by name: " + str(folder / "*.tar") if any(folder.glob("*.tar")) else ""
         raise UserError(f"there is no image below {folder} (of the kinds {', '.join(sorted(SUFFIXES))}){tars}")
@@ -129,9 +147,3 @@ def _owners(folder: Path, files: Listing) -> list[str]:
 def deepest_folder(files: Listing) -> Path:
     """That holds them all: what the first and the last have in common, so have those between, in the order of names."""
     return Path(os.path.commonpath([Path(path).parent for path in (files.paths[0], files.paths[-1])]))
-
-
-def shown(path: Path | str) -> str:
-    """A path as it can be printed, whatever bytes it is made of; what a terminal would act on is spelt out."""
-    text = os.fsencode(path).decode("utf-8", "replace")
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -10,70 +10,14 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import product
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import torch
 
-from hypersphere.data.decode import Unreadable
 from hypersphere.data.folder import Listing, is_image
-from hypersphere.errors import UserError, first_line
-
-MEMBER = re.compile(r"(?P<tar>.*\.tar)::(?P<offset>\d+)\+(?P<size>\d+)::(?P<name>.*)", re.DOTALL)
-
-
-class Member(NamedTuple):
-    """An image inside a tar file."""
-
-    tar: str
-    offset: int
-    size: int
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.tar}::{self.offset}+{self.size}::{self.name}"
-
-
-def is_shards(data: str) -> bool:
-    return data.endswith(".tar")
-
-
-def file_or_member(name: str) -> Path | str:
-    """As a `Listing` has it."""
-    return name if MEMBER.fullmatch(name) else Path(name)
-
-
-def opened(name: str | Path) -> Path | bytes:
-    """What `read_image` takes: a file as it is, a member as its bytes."""
-    found = MEMBER.fullmatch(name) if isinstance(name, str) else None
-    if found is None:
-        return Path(name)
-    system, path = _system(found["tar"])
-    start, size = int(found["offset"]), int(found["size"])
-    try:
-        content = system.cat_file(path, start=start, end=start + size)
-    except FileNotFoundError:
-        raise Unreadable("vanished") from None
-    except Exception as error:  # file systems raise all kinds of errors
-        raise Unreadable(first_line(error)) from None
-    return content if len(content) == size else content[start : start + size]  # of a server that sends the whole
-
-
-def _system(url: str) -> tuple[Any, str]:
-    return _of_process(url, os.getpid())
-
-
-@lru_cache(maxsize=1024)
-def _of_process(url: str, process: int) -> tuple[Any, str]:
-    """A connection is made anew in a worker process: it does not survive the fork."""
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-
-    try:
-        return url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"{url} cannot be opened ({error}); pip install 'hypersphere[remote]' may help") from None
+from hypersphere.data.members import Member, file_system
+from hypersphere.errors import UserError
 
 
 def find_shards(pattern: str) -> list[str]:
@@ -81,7 +25,7 @@ def find_shards(pattern: str) -> list[str]:
     found = []
     for each in [pattern] if os.path.exists(pattern) else _counted(pattern):
         if any(sign in each for sign in "*?[") and not os.path.exists(each):
-            system, path = _system(each)
+            system, path = file_system(each)
             found += sorted(system.unstrip_protocol(name) if "://" in each else name for name in system.glob(path))
         else:
             found.append(each)
@@ -116,7 +60,7 @@ def list_shards(pattern: str) -> Listing:
 
 def _members(tar: str) -> Iterator[tuple[Member, Any]]:
     """Each sample's image in one tar file, and its label where it has one."""
-    system, path = _system(tar)
+    system, path = file_system(tar)
     images: dict[str, dict[str, Member]] = {}  # by sample and suffix; what comes twice is as it came last, as in tar
     labels: dict[str, dict[str, Any]] = {}
     try:

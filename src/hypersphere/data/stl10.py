@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.fetch import Archive, fetch_archive, md5_of
-from hypersphere.data.memory import Images
+from hypersphere.data.images import Images
 from hypersphere.errors import UserError
 
 

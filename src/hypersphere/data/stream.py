@@ -1,4 +1,4 @@
-"""Image files decoded by worker processes, batch after batch, in the order asked for."""
+"""Images read by worker processes, batch after batch, in the order asked for."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,16 +14,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hypersphere.data.decode import Unreadable, read_pixels
-from hypersphere.data.shards import file_or_member, opened
+from hypersphere.data.members import file_or_member, opened
 from hypersphere.errors import UserError
 from hypersphere.util.cores import own_cores
 
-PATIENCE = 1000  # files tried, one after the other, in place of one that cannot be read
+PATIENCE = 1000  # images tried, one after the other, in place of one that cannot be read
 Make = Callable[[Tensor, Any], np.ndarray]  # an image, 3 × H × W bytes, and what was asked of it → bytes
 
 
 class Wanted(NamedTuple):
-    sample: int  # number of the file
+    sample: int  # number of the image
     how: Any  # handed to `make`
 
 
@@ -32,32 +32,54 @@ class Decoded(NamedTuple):
     sample: Tensor
 
 
-class Paths:
-    """Names of files as one block of bytes: worker processes share it, where a list would be copied bit by bit."""
+class Reader(Protocol):
+    """Images by number, read in worker processes."""
 
-    def __init__(self, paths: Sequence[Path | str]) -> None:
+    def __len__(self) -> int: ...
+
+    def name(self, number: int) -> Path | str:
+        """What messages call the image: its path, for a file."""
+
+    def read(self, number: int, side: int | None) -> Tensor:
+        """The image, 3 × H × W bytes; with `side` it may be smaller, if its shorter side keeps that many pixels.
+
+        Raises:
+            Unreadable: If the image cannot be read.
+        """
+
+
+class FileReader:
+    """Image files, or members of tar files.
+
+    Their names are one block of bytes, which worker processes share; a list would be copied bit by bit.
+    """
+
+    def __init__(self, paths: Sequence[Path | str], white: int | None = None) -> None:
         names = [os.fsencode(path) for path in paths]
         self._bytes = np.frombuffer(b"".join(names), np.uint8)
         self._ends = np.cumsum([0, *map(len, names)])
+        self.white = white
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def __getitem__(self, number: int) -> Path | str:
+    def name(self, number: int) -> Path | str:
         start, end = self._ends[number : number + 2]
-        name = os.fsdecode(self._bytes[start:end].tobytes())
-        return file_or_member(name)
+        return file_or_member(os.fsdecode(self._bytes[start:end].tobytes()))
+
+    def read(self, number: int, side: int | None) -> Tensor:
+        return read_pixels(opened(self.name(number)), side, self.white)
 
 
-class _Files(Dataset[tuple[np.ndarray | None, str]]):
-    def __init__(self, paths: Paths, make: Make, side: int | None, white: int | None) -> None:
-        self.paths, self.make, self.side, self.white = paths, make, side, white
+class _Samples(Dataset[tuple[np.ndarray | None, str]]):
+    """What the workers of a `DataLoader` make: the bytes of an image; or nothing, and why."""
+
+    def __init__(self, reader: Reader, make: Make, side: int | None) -> None:
+        self.reader, self.make, self.side = reader, make, side
 
     def __getitem__(self, wanted: Wanted) -> tuple[np.ndarray | None, str]:
-        """Bytes; or nothing, and why."""
         try:
-            image = read_pixels(opened(self.paths[wanted.sample]), self.side, self.white)
-            return self.make(image, wanted.how), ""
+            return self.make(self.reader.read(wanted.sample, self.side), wanted.how), ""
         except Unreadable as reason:
             return None, str(reason)
         except Exception as error:
@@ -77,27 +99,39 @@ class _Asked:
 
 
 class Stream:
-    """`batches` in, decoded batches out, in order. A file that cannot be read is replaced by another of its batch, or,
-    where there is none, by the next of the list, and noted in `unreadable`; without `fill` it is left out, and a batch
-    of such files alone is not handed out."""
+    """Lists of wanted images in, decoded batches out, in order.
+
+    An image that cannot be read is noted in `unreadable`. With `fill`, another image of its batch takes its place, or
+    the next readable one if the whole batch is unreadable; without, it is left out, and so is an empty batch.
+
+    Args:
+        reader: The images.
+        make: What workers make of an image: (3 × H × W bytes, what was asked of it) → bytes.
+        side: See `Reader.read`.
+        workers: Processes that read; 0 reads in this one.
+        pin: Whether batches are in pinned memory, for a GPU.
+        fill: Whether unreadable images are replaced.
+        unreadable: A dictionary to note unreadable images in, with the reason.
+    """
 
     def __init__(
         self,
-        paths: Sequence[Path | str],
+        reader: Reader,
         make: Make,
         *,
         side: int | None,
         workers: int,
-        white: int | None = None,
         pin: bool = False,
         fill: bool = True,
+        unreadable: dict[Path | str, str] | None = None,
     ) -> None:
-        self.paths, self.unreadable, self.fill = Paths(paths), dict[Path | str, str](), fill
+        self.reader, self.fill = reader, fill
+        self.unreadable = {} if unreadable is None else unreadable
         self._asked = _Asked()
-        self._following: dict[int, int] = {}  # of a file that cannot be read: the next that can
-        self._files = _Files(self.paths, make, side, white)
+        self._following: dict[int, int] = {}  # unreadable image → the next one that can be read
+        self._samples = _Samples(reader, make, side)
         self._loader = DataLoader(
-            self._files,
+            self._samples,
             batch_sampler=self._asked,
             num_workers=workers,
             collate_fn=partial(_collate, fill=fill),
@@ -112,7 +146,7 @@ class Stream:
         for pixels, reasons in self._loader:
             batch = self._asked.given.popleft()
             for place, reason in reasons.items():
-                self.unreadable[self.paths[batch[place].sample]] = reason
+                self.unreadable[self.reader.name(batch[place].sample)] = reason
             used = _used(len(batch), reasons, self.fill)
             if pixels is not None:
                 yield Decoded(pixels, torch.tensor([batch[place].sample for place in used]))
@@ -120,26 +154,26 @@ class Stream:
                 yield self._instead(batch)
 
     def every(self, at_once: int) -> Iterator[Decoded]:
-        """All files in their order, so many at a time; nothing is asked of them."""
-        numbers = torch.arange(len(self.paths)).split(at_once)
+        """All images in their order, `at_once` at a time; nothing is asked of them."""
+        numbers = torch.arange(len(self.reader)).split(at_once)
         return self([Wanted(n, None) for n in part.tolist()] for part in numbers)
 
     def _instead(self, batch: list[Wanted]) -> Decoded:
-        """The next in the list that can be read, in place of each: the same after a run was continued."""
+        """The next readable image in place of each: the same one again after a resume."""
         found = [self._next_readable(wanted) for wanted in batch]
         pixels, samples = zip(*found, strict=True)
         return Decoded(torch.from_numpy(np.stack(pixels)), torch.tensor(samples))
 
     def _next_readable(self, wanted: Wanted) -> tuple[np.ndarray, int]:
         passed, tried, sample = [wanted.sample], 0, wanted.sample
-        while len(passed) <= len(self.paths) and tried < PATIENCE:
-            sample = self._following.get(sample, (sample + 1) % len(self.paths))
-            if self.paths[sample] not in self.unreadable:
-                pixels, reason = self._files[wanted._replace(sample=sample)]
+        while len(passed) <= len(self.reader) and tried < PATIENCE:
+            sample = self._following.get(sample, (sample + 1) % len(self.reader))
+            if self.reader.name(sample) not in self.unreadable:
+                pixels, reason = self._samples[wanted._replace(sample=sample)]
                 if pixels is not None:
                     self._following.update(dict.fromkeys(passed, sample))
                     return pixels, sample
-                self.unreadable[self.paths[sample]] = reason
+                self.unreadable[self.reader.name(sample)] = reason
                 tried += 1
             passed.append(sample)
         path, reason = next(reversed(self.unreadable.items()))

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hypersphere.data.decode import WHITE, open_file
-from hypersphere.data.folder import Listing, shown
-from hypersphere.data.shards import opened
+from hypersphere.data.folder import Listing
+from hypersphere.data.members import opened
 from hypersphere.errors import UserError
+from hypersphere.util.text import printable
 
 
 class Survey(NamedTuple):
@@ -63,7 +64,7 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
                 if image.mode.startswith("I"):
                     brightest = max(brightest, int(np.asarray(image).max()))
     if not sides:
-        raise UserError(f"none of {len(some)} files looked at is an image, such as {shown(some[0])}")
+        raise UserError(f"none of {len(some)} files looked at is an image, such as {printable(some[0])}")
     kinds = Counter(os.path.splitext(path)[1].lower().removeprefix(".") for path in files.paths)
     sides.sort()
     spread = (sides[0], sides[len(sides) // 2], sides[-1])

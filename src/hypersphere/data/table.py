@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import torch
 
-from hypersphere.data.folder import Listing, shown
+from hypersphere.data.folder import Listing
 from hypersphere.data.splits import PARTS
 from hypersphere.errors import UserError
 from hypersphere.util.progress import tell_once
+from hypersphere.util.text import printable
 
 
 class Row(NamedTuple):
@@ -37,7 +38,7 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
     number = {name: n for n, name in enumerate(classes)}
     labels = torch.tensor([number.get(row.label, -1) for row in said])
     if not (labels >= 0).any():
-        told = f"`labels` {table} names none of the images below {folder}, such as {shown(files.paths[0])}"
+        told = f"`labels` {table} names none of the images below {folder}, such as {printable(files.paths[0])}"
         raise UserError(f"{told}: its paths must be whole, or relative to that folder")
     _check_names(table, rows, names)
     files = replace(files, labels=labels, classes=classes, groups=_groups(said))
@@ -60,7 +61,7 @@ def _by_place(table: Path, folder: Path) -> dict[str, Row]:
         other = found.setdefault(place, row)
         for name, one, two in zip(Row._fields[1:], other[1:], row[1:], strict=True):
             if one != two:
-                told = f"{name} of {shown(place)} is {one!r} and {two!r}"
+                told = f"{name} of {printable(place)} is {one!r} and {two!r}"
                 raise UserError(f"`labels` {table}: {told}: remove a row of it")
     return found
 
@@ -87,9 +88,9 @@ def _check_names(table: Path, rows: Mapping[str, Row], images: Sequence[str]) ->
     unknown, unnamed = [name for name in rows if name not in there], [name for name in there if name not in rows]
     if not unknown:
         return
-    told = f"{len(unknown)} rows name no image, such as {shown(unknown[0])}"
+    told = f"{len(unknown)} rows name no image, such as {printable(unknown[0])}"
     if unnamed and any(row.split for row in rows.values()):
-        others = f"{len(unnamed)} images have no row, such as {shown(min(unnamed))}"
+        others = f"{len(unnamed)} images have no row, such as {printable(min(unnamed))}"
         raise UserError(f"`labels` {table} has a split, but {told}, and {others}: mend the names")
     tell_once(f"{os.path.abspath(table)}: {told}")
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from hypersphere.data.folder import shown
 from hypersphere.util.files import write_atomically
 from hypersphere.util.progress import counted, tell
+from hypersphere.util.text import printable
 
 _ESCAPES = {b"\\": rb"\\", b"\t": rb"\t", b"\n": rb"\n", b"\r": rb"\r"}
 _PLAIN = {escape: plain for plain, escape in _ESCAPES.items()}
@@ -24,7 +24,7 @@ def tell_unreadable(
         first = [(Path(file).name, reason) for file, reason in list(unreadable.items())[:3]]
         some = ", ".join(f"{_told(name)} ({_told(reason)})" for name, reason in first)
         more = ", …" if len(known) > 3 else ""
-        tell(f"{_counted(known)} could not be read: {some}{more}; all are listed in {shown(listed)}")
+        tell(f"{_counted(known)} could not be read: {some}{more}; all are listed in {printable(listed)}")
 
 
 def read_unreadable(listed: Path) -> dict[Path | str, str]:

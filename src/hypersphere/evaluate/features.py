@@ -2,15 +2,15 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from hypersphere.data.loader import Loader, View, equal_parts, images_at_once
+from hypersphere.errors import UserError
 from hypersphere.sphere import uniformity
-
-View = Callable[[Tensor], Tensor]  # images as bytes → input of the encoder
 
 
 class Accuracy(NamedTuple):
@@ -81,22 +81,33 @@ def extract(
     precision: torch.dtype = torch.float32,
 ) -> Tensor:
     """N × D features, float32, on the device of the images."""
-    batch = batch or at_once(pixels, view)
-    parts = list(pixels.split(batch))
-    rest = len(parts[-1])
-    if pixels.is_cuda and len(parts) > 1:
-        parts[-1] = pixels[-batch:]  # as many at once as before: for another number cuDNN would search anew
+    batch = batch or images_at_once(pixels, view)
     with frozen(encoder):
-        features = [encode(encoder, view(part), precision) for part in parts]
-    return torch.cat([*features[:-1], features[-1][-rest:]])
+        return torch.cat(
+            [encode(encoder, view(part), precision)[-len(sample) :] for part, sample in equal_parts(pixels, batch)]
+        )
 
 
-def at_once(pixels: Tensor, view: View) -> int:
-    """How many images an encoder sees at once: a GPU is kept busy, a CPU's cache is not overrun."""
-    most = fitting(pixels, view)
-    return most if pixels.is_cuda else min(500, most)
+def features_of(loader: Loader, encoder: nn.Module, precision: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Features of the evaluation views by the frozen encoder, and the labels; unreadable images are left out.
 
+    Args:
+        loader: The images.
+        encoder: Any network that maps (B, C, H, W) to (B, D).
+        precision: What the encoder computes in.
 
-def fitting(pixels: Tensor, view: View) -> int:
-    """As many images as have two million pixels, stored or shown: what an encoder makes of them, memory can hold."""
-    return max(1, 2_097_152 // max(math.prod(some.shape[2:]) for some in (pixels, view(pixels[:1]))))
+    Returns:
+        Features of shape (N, D), float32, and labels of shape (N,).
+
+    Raises:
+        UserError: If no image can be read.
+    """
+    features, samples = [], []
+    with frozen(encoder):
+        for inputs, sample in loader.centers():
+            features.append(encode(encoder, inputs, precision)[-len(sample) :])
+            samples.append(sample)
+    if not samples:
+        example = next(iter(loader.unreadable), "")
+        raise UserError(f"none of {len(loader)} images could be read, such as {example}")
+    return torch.cat(features), loader.labels[torch.cat(samples)]

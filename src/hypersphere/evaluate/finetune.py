@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.data import balanced
+from hypersphere.data import Loader, balanced
 from hypersphere.errors import Diverged
-from hypersphere.evaluate.features import Accuracy, accuracy, encode, frozen
+from hypersphere.evaluate.features import Accuracy, accuracy, encode, features_of, frozen
 from hypersphere.evaluate.linear import fresh_order
-from hypersphere.evaluate.pictures import Pictures
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.probes import Tuned
 from hypersphere.util.draws import FEW_LABELS
@@ -32,7 +31,7 @@ LABELS: dict[Tuned, Labels] = {
 }
 
 
-def few_labels(train: Pictures, share: float) -> Pictures:
+def few_labels(train: Loader, share: float) -> Loader:
     """As many images of each class, at least one; the same ones for every run, the fewer among the more."""
     if share == 1:
         return train
@@ -43,8 +42,8 @@ def few_labels(train: Pictures, share: float) -> Pictures:
 
 def fine_tune(
     encoder: nn.Module,
-    train: Pictures,
-    test: Pictures,
+    train: Loader,
+    test: Loader,
     *,
     epochs: int = 30,
     batch: int = 128,
@@ -116,7 +115,7 @@ class TunedCopy:
         self.scaler.update()
         return loss.detach()
 
-    def scores(self, test: Pictures) -> tuple[Tensor, Tensor]:
+    def scores(self, test: Loader) -> tuple[Tensor, Tensor]:
         """N × classes, by the encoder in evaluation mode; and the labels."""
-        features, labels = test.features(self.encoder, self.precision)
+        features, labels = features_of(test, self.encoder, self.precision)
         return F.linear(features, self.weight, self.bias).detach(), labels

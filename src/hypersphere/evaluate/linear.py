@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.evaluate.features import Accuracy, accuracy, encode, frozen
-from hypersphere.evaluate.pictures import Pictures
+from hypersphere.data import Loader
+from hypersphere.evaluate.features import Accuracy, accuracy, encode, features_of, frozen
 from hypersphere.evaluate.stored import of_stored
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.util.draws import PROBE_ORDER, permutation
@@ -17,8 +17,8 @@ MOMENTUM = 0.9  # Nesterov's
 
 def linear(
     encoder: nn.Module,
-    train: Pictures,
-    test: Pictures,
+    train: Loader,
+    test: Loader,
     *,
     epochs: int = 80,
     batch: int = 100,
@@ -36,7 +36,7 @@ def linear(
     steps = epochs * (len(train) // batch)
     rates = torch.tensor([warmup_cosine(step, steps, 0, scaled(lr, batch)) for step in range(steps)])
     block = max(1, train.at_once // batch) * batch
-    queries, truth = test.features(encoder, precision)
+    queries, truth = features_of(test, encoder, precision)
     head = SoftmaxRegression(queries.shape[1], len(train.classes), queries.device)
     kind = precision if queries.is_cuda else torch.float32
     step = 0
@@ -51,7 +51,7 @@ def linear(
     return accuracy(head.scores(queries), truth)
 
 
-def fresh_order(train: Pictures, epochs: int, batch: int, block: int, seed: int) -> Iterator[tuple[int, Tensor]]:
+def fresh_order(train: Loader, epochs: int, batch: int, block: int, seed: int) -> Iterator[tuple[int, Tensor]]:
     """Epoch after epoch, another each: so many images at once, of whole batches."""
     device = train.labels.device
     for epoch in range(epochs):

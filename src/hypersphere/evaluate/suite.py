@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from hypersphere.data import Images
+from hypersphere.data import Images, Loader
+from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
-from hypersphere.evaluate.features import Accuracy, encode, evenness, extract, frozen, not_zero, seldom
+from hypersphere.evaluate.features import Accuracy, encode, evenness, extract, features_of, frozen, not_zero, seldom
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
 from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
-from hypersphere.evaluate.pictures import Pictures, centre
 from hypersphere.probes import EVERY_PROBE, PROBES
 from hypersphere.sphere import (
     alignment,
@@ -46,8 +46,8 @@ VIEWED, VIEWS = 1000, 10  # held-out images, at most, and augmented views of eac
 
 def evaluate_encoder(
     encoder: nn.Module,
-    train: Pictures,
-    test: Pictures,
+    train: Loader,
+    test: Loader,
     probes: Sequence[str] = PROBES,
     *,
     neighbours: int = 200,
@@ -62,16 +62,16 @@ def evaluate_encoder(
         if probe not in EVERY_PROBE:
             raise UserError(f"unknown probe {probe!r}: choose from {', '.join(EVERY_PROBE)}")
     train, test = train.labelled, test.labelled
-    queries, truth = test.features(encoder, precision)
+    queries, truth = features_of(test, encoder, precision)
     if len(queries) < 2:  # a pair is the least that has a uniformity
         raise UserError(f"probes take two or more held-out images with labels that can be read, not {len(queries)}")
-    sets = (*train.features(encoder, precision), queries, truth)
+    sets = (*features_of(train, encoder, precision), queries, truth)
     for features in (sets[0], queries):
         if unusable := int((~features.isfinite().all(dim=1)).sum()):
             raise UserError(f"{unusable} of {len(features)} images have features of NaN or infinity: did it diverge?")
     found = _of_features(sets, probes, neighbours, temperature)
 
-    def learnt_by(probe: Callable[..., Accuracy], some: Pictures, title: str, epochs: int) -> dict[str, float]:
+    def learnt_by(probe: Callable[..., Accuracy], some: Loader, title: str, epochs: int) -> dict[str, float]:
         with progress_bar(title, epochs, show=progress) as bar:
             options = {"epochs": epochs, "seed": seed, "precision": precision, "after_epoch": bar.update}
             return probe(encoder, some, test, **options)._asdict()
@@ -104,7 +104,7 @@ def _on_the_sphere(features: Tensor, of_views: Callable[[], Tensor]) -> dict[str
     return found
 
 
-def _features_of_views(encoder: nn.Module, images: Pictures, precision: torch.dtype) -> Tensor:
+def _features_of_views(encoder: nn.Module, images: Loader, precision: torch.dtype) -> Tensor:
     """Features of augmented views of some images, chosen evenly: images × views × dimensions, float32."""
     device = images.labels.device
     some = images[evenly(len(images), VIEWED).to(device)]
@@ -145,7 +145,7 @@ class KnnMonitor:
         temperature: float,
         precision: torch.dtype = torch.float32,
     ) -> None:
-        self.every, self.train, self.test, self.view = every, train.labelled, test, centre(recipe)
+        self.every, self.train, self.test, self.view = every, train.labelled, test, center_view(recipe)
         self.neighbours, self.temperature, self.precision = neighbours, temperature, precision
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 
 from hypersphere import __version__
-from hypersphere.data.folder import shown, some_images
-from hypersphere.data.shards import is_shards, list_shards
-from hypersphere.data.stream import Stream, default_workers
+from hypersphere.data.files import all_images
+from hypersphere.data.stream import FileReader, Stream, default_workers
 from hypersphere.data.unreadable import tell_unreadable
 from hypersphere.errors import UserError
 from hypersphere.inference.loading import AT_ONCE, Loaded, load
 from hypersphere.inference.vectors import Piece, Writer, check_output, is_text, rows_at_once, writer
 from hypersphere.util.files import put_in_place
 from hypersphere.util.progress import Progress, progress_bar
+from hypersphere.util.text import printable
 
 
 class Embedded(NamedTuple):
@@ -50,27 +50,26 @@ def embed(
     stream, names_are_text = _stream(loaded, images, workers)
     with (
         put_in_place(out) as scratch,
-        progress_bar(f"embedding {shown(images)}", len(stream.paths), 0, progress) as bar,
+        progress_bar(f"embedding {printable(images)}", len(stream.reader), 0, progress) as bar,
     ):
         with _closing(writer(scratch, out.suffix, loaded.features, _about(loaded, images), names_are_text)) as file:
             rows = _write(file, _encoded(loaded, stream, bar), rows_at_once(loaded.features))
         if not rows:
             path, reason = next(reversed(stream.unreadable.items()))
-            raise UserError(f"none of {len(stream.paths)} images could be read, such as {shown(path)} ({reason})")
+            raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
     _list(stream.unreadable, out.with_suffix(".unreadable.tsv"))
     return Embedded(rows, loaded.features, stream.unreadable)
 
 
 def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
     """Of what is there; and whether all names are text."""
-    files = list_shards(images) if is_shards(images) else some_images(Path(images))
+    files = all_images(images)
     on_gpu = loaded.device.type == "cuda"
     stream = Stream(
-        files.paths,
+        FileReader(files.paths, loaded.preprocess.white),
         loaded.preprocess.pixels,
         side=loaded.preprocess.side,
         workers=default_workers(on_gpu) if workers is None else workers,
-        white=loaded.preprocess.white,
         pin=on_gpu,
         fill=False,
     )
@@ -105,7 +104,7 @@ def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[Piece]:
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
         if not np.isfinite(vectors).all():
             raise UserError(f"{loaded.source} makes features that are no numbers: did the run diverge?")
-        yield Piece([str(stream.paths[n]) for n in sample.tolist()], vectors)
+        yield Piece([str(stream.reader.name(n)) for n in sample.tolist()], vectors)
         bar.update(int(sample[-1]) + 1)
 
 

@@ -19,25 +19,24 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import remove_parametrizations
 
 from hypersphere.config import Config
-from hypersphere.data import Images
+from hypersphere.data import Dataset, Images
 from hypersphere.data.decode import Unreadable, as_rgb, read_image
-from hypersphere.data.folder import shown
-from hypersphere.data.sets import of_any_size, stored_side
-from hypersphere.data.shards import file_or_member, opened
+from hypersphere.data.loader import center_view
+from hypersphere.data.members import file_or_member, opened
 from hypersphere.errors import UserError
-from hypersphere.evaluate import centre, extract, in_channels
+from hypersphere.evaluate import extract, in_channels
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
 from hypersphere.runs.build import view_recipe
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import load_run
+from hypersphere.util.text import printable
 from hypersphere.util.written import check_installed
 from hypersphere.views import Augmentation, Recipe
 from hypersphere.views.crops import middle
 
 KIND = "hypersphere encoder, version 1"
 AT_ONCE = 64  # images decoded before they are encoded
-SIDES = {"stl10": 96}  # of images in memory that evaluation makes smaller
 
 Picture = Any  # a path, a PIL image, the bytes of an image file, or C × H × W bytes as a tensor or array
 
@@ -56,9 +55,7 @@ class Preprocess:
 
     @staticmethod
     def of(config: Config) -> "Preprocess":
-        recipe = view_recipe(config)
-        side = SIDES.get(config.data, recipe.resize or recipe.size)
-        side = stored_side(config) if of_any_size(config) else side
+        recipe, side = view_recipe(config), Dataset.resolve(config).stored_side(config.size)
         return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop, config.white)
 
     @staticmethod
@@ -90,17 +87,17 @@ class Preprocess:
         """N × 3 × side × side bytes → N × C × size × size, on their device."""
         recipe = Recipe(self.size, self.mean, self.std, (), Augmentation(), self.resize, self.crop)
         images = Images(pixels, torch.empty(0), ())
-        return centre(recipe)(in_channels(images, len(self.mean)).pixels)
+        return center_view(recipe)(in_channels(images, len(self.mean)).pixels)
 
 
 def _read(file: str | bytes, side: int, white: int | None) -> Any:
     """`file`: its name, as that of a member of a tar file, or its content."""
     if isinstance(file, str) and isinstance(named := file_or_member(file), Path) and not named.exists():
-        raise UserError(f"there is no file {shown(file)}")
+        raise UserError(f"there is no file {printable(file)}")
     try:
         return read_image(file if isinstance(file, bytes) else opened(file), side, white)
     except Unreadable as reason:
-        told = shown(file) if isinstance(file, str) else "an image given as bytes"
+        told = printable(file) if isinstance(file, str) else "an image given as bytes"
         raise UserError(f"{told} cannot be read ({reason})") from None
 
 

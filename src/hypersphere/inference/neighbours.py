@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hypersphere.data.shards import file_or_member
+from hypersphere.data.members import file_or_member
 from hypersphere.errors import UserError
 from hypersphere.inference.loading import Loaded, Preprocess, load
 from hypersphere.inference.vectors import Piece, Vectors, read_vectors

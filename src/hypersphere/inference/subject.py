@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.config import Config, recipe
-from hypersphere.data import Images
-from hypersphere.data.lists import FILES, files_of, with_root, without_list
-from hypersphere.data.sets import images_of, in_files, is_held_out
-from hypersphere.data.shards import is_shards
+from hypersphere.data import Dataset, Given, Images
+from hypersphere.data.files import FILES
+from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError, first_line, similar
-from hypersphere.evaluate import centre, in_channels
+from hypersphere.evaluate import in_channels
 from hypersphere.evaluate.features import frozen
 from hypersphere.inference.loading import load, read_card
 from hypersphere.nn import build_encoder
@@ -26,13 +25,11 @@ from hypersphere.nn.blocks import features_in
 from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.nn.zoo import build_model, model_name
-from hypersphere.presets import is_folder
 from hypersphere.regularize.where import PARALLEL
 from hypersphere.runs.build import view_recipe
 from hypersphere.runs.machine import pick_device
-from hypersphere.runs.recipes import whole
-from hypersphere.runs.run import Run, load_config, load_run
-from hypersphere.util.written import is_arrays, is_reference
+from hypersphere.runs.run import Run, load_config, load_run, with_root
+from hypersphere.util.written import is_reference
 from hypersphere.views import Recipe, Views, folder_recipe
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
@@ -53,7 +50,7 @@ class Wishes:
 
     def __post_init__(self) -> None:
         if isinstance(self.data, str | os.PathLike):
-            object.__setattr__(self, "data", whole(os.fspath(self.data)))
+            object.__setattr__(self, "data", Dataset.resolve(Given(os.fspath(self.data), root=self.root)).name)
         for name, least in (("images", 2), ("size", 1)):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Integral) and int(value) >= least):
@@ -87,7 +84,7 @@ class Subject(NamedTuple):
 
     def views(self) -> Iterator[tuple[Tensor, ...]]:
         """Piece by piece: the middle of each image, and two views of it."""
-        views, middle = Views(self.recipe, 0), centre(self.recipe)
+        views, middle = Views(self.recipe, 0), center_view(self.recipe)
         for sample in torch.arange(len(self.pixels), device=self.pixels.device).split(AT_ONCE):
             made = (middle(self.pixels[sample]), *views.training(self.pixels, sample, 0)[:2])
             yield tuple(self.fitted(view) for view in made)
@@ -153,19 +150,14 @@ def _of_exported(folder: Path, wishes: Wishes) -> Subject:
     config, run = _located(Config.from_json(about["config"]).replace(root=None), wishes), folder.absolute().parent
     listed = (run / FILES).is_file() and (run / "run.json").is_file() and load_config(run).hash == about["hash"]
     if wishes.data is None and not listed:
-        config = without_list(config)
-        if wishes.root is None and is_folder(config.data) and not is_shards(config.data):
-            _check_there(config.data, folder)
+        dataset = Dataset.resolve(config)
+        dataset.check_present(folder)
+        data, root = dataset.relocated()
+        config = config.replace(data=data, root=root)
     own = view_recipe(config)
     pictures = _pictures(config, wishes, wishes.images or 2000, own, run if listed else None)
     parts, sides = {"encoder": loaded.encoder}, (wishes.size or own.size,)
     return _shown(f"{folder}", loaded.encoder, parts, pictures, len(own.mean), sides)
-
-
-def _check_there(data: str, learnt: Path) -> None:
-    if not Path(data).exists():
-        told = "say where it lies now by `root`, or which other images to show by `data`"
-        raise UserError(f"{data}, from which {learnt} learnt, is not there: {told}")
 
 
 def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | None = None) -> Pictures:
@@ -174,11 +166,12 @@ def _pictures(config: Config, wishes: Wishes, n: int, like: Recipe, run: Path | 
         return _given(wishes.data, n, like)
     if wishes.data not in (None, config.data):
         config, run = recipe("byol", wishes.data or "", root=config.root, white=config.white), None
-    files = files_of(config, config.holdout, run) if in_files(config) else None
-    images = images_of(config, config.holdout, (2, n), run=run, files=files)
-    known = run is not None or not (is_folder(config.data) or is_arrays(config.data))  # which of them were held out
-    kind = ("held-out " if is_held_out(*(files or images)) else "training ") if known else ""
-    some = images[1].pixels
+    dataset = Dataset.resolve(config)
+    split = dataset.split(config.holdout, run)
+    _, images = dataset.in_memory(split, (2, n))
+    known = run is not None or dataset.recipe_hints() is None  # which of them were held out
+    kind = ("held-out " if split.apart else "training ") if known else ""
+    some = images.pixels
     return Pictures(some[evenly(len(some), n)], view_recipe(config), f"{kind}images of {config.data}")
 
 
@@ -227,7 +220,7 @@ def _shown(
 
 def _taken(shown: Subject, sides: Sequence[int]) -> int:
     """The first side of images for which the encoder has features."""
-    some, problems = centre(shown.recipe)(shown.pixels[:2]), list[Exception]()
+    some, problems = center_view(shown.recipe)(shown.pixels[:2]), list[Exception]()
     for side in sides:
         try:
             with frozen(shown.encoder):

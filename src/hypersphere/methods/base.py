@@ -6,15 +6,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from hypersphere.data import Batch as Batch
 from hypersphere.distributed.collectives import gather, size
 from hypersphere.errors import UserError
 from hypersphere.nn import keep_views_apart
-
-
-class Batch(NamedTuple):
-    views: tuple[Tensor, ...]  # each B × C × H × W, of the same B images
-    sample: Tensor  # which images of the data set they are
-    label: Tensor | None
 
 
 class Step(NamedTuple):

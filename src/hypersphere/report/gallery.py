@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hypersphere.data.decode import Unreadable, read_image
-from hypersphere.data.folder import shown
-from hypersphere.data.shards import opened
+from hypersphere.data.members import opened
 from hypersphere.inference.neighbours import Found
 from hypersphere.inference.vectors import read_vectors
 from hypersphere.report.markup import Markup, element, joined, number, resource
 from hypersphere.report.sheet import png_uri
 from hypersphere.util.files import check_file, write_atomically
+from hypersphere.util.text import printable
 
 SIDE = 144  # pixels that the longer side of a picture has
 STYLE = f"""
@@ -44,11 +44,11 @@ def gallery(found: Sequence[Found], of: str, white: int | None = None) -> str:
 def _section(found: Found, white: int | None) -> Markup:
     query = _figure(found.query, "query", white)
     others = (_figure(one.path, number(one.cosine, 4), white) for one in found.neighbours)
-    return element("section", element("h2", shown(found.query)), element("div", query, *others, class_="pictures"))
+    return element("section", element("h2", printable(found.query)), element("div", query, *others, class_="pictures"))
 
 
 def _figure(path: Path | str, told: str, white: int | None) -> Markup:
-    caption = element("figcaption", element("strong", told), " ", shown(path))
+    caption = element("figcaption", element("strong", told), " ", printable(path))
     try:
         return element("figure", _picture(path, white), caption)
     except Unreadable as reason:
@@ -61,4 +61,4 @@ def _picture(path: Path | str, white: int | None) -> Markup:
     image.thumbnail((SIDE, SIDE))
     sheet = f"background-image: url({png_uri(image)}); --row-length: 1; --shape: {image.height / image.width:g}"
     place = f"--column: 0; --row: 0; --side: {image.width}px"
-    return element("span", class_="tile", style=f"{sheet}; {place}", role="img", aria_label=shown(path))
+    return element("span", class_="tile", style=f"{sheet}; {place}", role="img", aria_label=printable(path))

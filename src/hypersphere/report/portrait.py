@@ -12,14 +12,13 @@ from typing import Any
 from torch import Tensor
 
 from hypersphere.config import Config, worded
-from hypersphere.data import FILE_SOURCES, Images
-from hypersphere.data.lists import FILES, files_of, needs_root, with_root
-from hypersphere.data.sets import images_of, in_files, is_held_out
+from hypersphere.data import Dataset, Images
+from hypersphere.data.files import FILES
 from hypersphere.data.splits import evenly
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.runs.build import plan_of
-from hypersphere.runs.run import learnt_files, load_config, load_run
+from hypersphere.runs.run import load_config, load_run, with_root
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
 
@@ -151,14 +150,13 @@ def _began(run: Path) -> Began:
 
 
 def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[Sample | None, str]:
-    listed_anew = root is not None and config.data in FILE_SOURCES  # where they are now
     of_data = {
         name: getattr(config, name) for name in ("data", "holdout", "root", "labels", "white", "size", "workers")
     }
     try:
         config = Config().replace(**of_data)
-        config = with_root(config, root if needs_root(config, path) else None)
-        return sample_of(config, None if listed_anew else _began(path)), ""
+        config = with_root(config, root if Dataset.resolve(config).needs_root(path) else None)
+        return sample_of(config, _began(path)), ""
     except UserError as error:
         return None, str(error)
 
@@ -168,9 +166,10 @@ def sample_of(config: Config, began: Began | None) -> Sample:
     """Evenly from all that a run held out, whatever has been added since: of every class, even where they are sorted by
     it."""
     run = began.run if began else None
-    files = files_of(config, config.holdout, run) if in_files(config) else None
-    learnt, shown = images = images_of(config, config.holdout, most=(1, SAMPLE), run=run, files=files)
-    return Sample(shown[evenly(len(shown), SAMPLE)], len(learnt), is_held_out(*(files or images)))
+    dataset = Dataset.resolve(config)
+    split = dataset.split(config.holdout, run)
+    _, shown = dataset.in_memory(split, (1, SAMPLE))
+    return Sample(shown[evenly(len(shown), SAMPLE)], len(split.train), split.apart)
 
 
 def _seen_or_why_not(path: Path, sample: Sample, device: str) -> tuple[Seen | None, str]:
@@ -187,8 +186,7 @@ def _seen_or_why_not(path: Path, sample: Sample, device: str) -> tuple[Seen | No
 def _epoch_steps(path: Path, config: Config, metrics: list[dict[str, Any]], sample: Sample | None) -> int | None:
     """From the number of images, or from a line that says which epoch it ends."""
     if sample is not None:
-        files = learnt_files(config, path)
-        return plan_of(config, sample.learnt if files is None else len(files)).steps_per_epoch
+        return plan_of(config, sample.learnt).steps_per_epoch
     return next((max(1, line["step"] // line["epoch"]) for line in metrics if line.get("epoch")), None)
 
 

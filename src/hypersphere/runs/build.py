@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.nn import UninitializedParameter
 
 from hypersphere.config import Config
-from hypersphere.data import Images
-from hypersphere.data.sets import of_any_size
+from hypersphere.data import Dataset, Images
+from hypersphere.data.loader import center_view
 from hypersphere.distributed.collectives import size
 from hypersphere.errors import UserError, first_line
-from hypersphere.evaluate import centre
 from hypersphere.evaluate.features import encode, frozen
 from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
 from hypersphere.nn import build_encoder, features_of
@@ -30,7 +29,7 @@ from hypersphere.sphere import koleo, uniformity, variance_covariance
 from hypersphere.sphere.spread import Sketching
 from hypersphere.train import Plan, Trainer
 from hypersphere.util.written import class_at
-from hypersphere.views import POLICIES, RECIPES, Recipe, Views, folder_recipe, with_small_crops
+from hypersphere.views import POLICIES, Recipe, Views, with_small_crops
 
 GIVEN = OF_METHODS | {"seed", "epochs"}  # fields that a method gets where it names them
 
@@ -164,7 +163,7 @@ def _try(regularizer: WeightRegularizer) -> None:
 
 
 def view_recipe(config: Config) -> Recipe:
-    views = folder_recipe(config.size or 224) if of_any_size(config) else RECIPES[config.data]
+    views = Dataset.resolve(config).pipeline(config.size)
     if config.policy != "data":
         views = dataclasses.replace(views, augmentations=(POLICIES[config.policy],) * 2)
     if config.randaugment:
@@ -247,7 +246,7 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
 def try_encoder(config: Config, method: Method, images: Images) -> None:
     """Does the encoder take these images, and views and parts of them of any size? Before anything is written."""
     views = view_recipe(config)
-    whole = centre(views)(images.pixels[:2])
+    whole = center_view(views)(images.pixels[:2])
     promised = (len(whole), features_of(method.encoder))
     sides = method.sides([views.size_of(how) for how in views.augmentations])
     for side in sorted({views.size, *sides}, reverse=True):

@@ -3,9 +3,9 @@
 import inspect
 
 from hypersphere.config import Config, recipe
-from hypersphere.data.sets import in_files, of_any_size
+from hypersphere.data import Dataset
 from hypersphere.methods import method_of
-from hypersphere.presets import OF_METHODS, is_folder, on_photographs
+from hypersphere.presets import OF_METHODS, on_photographs
 
 # field → those that mean nothing while it is 0
 _OPTIONS_OF = {
@@ -27,13 +27,7 @@ def idle_options(config: Config) -> set[str]:
     if not config.energy and not config.orthogonality and not config.regularizer:
         idle.add("energy_layers")
     idle |= {"lars": set(), "sgd": {"trust"}, "adamw": {"trust", "momentum"}}[config.optimizer]
-    if not is_folder(config.data):
-        idle.add("labels")
-    if not in_files(config):
-        idle.add("white")
-    if not of_any_size(config):
-        idle.add("size")
-    return idle
+    return idle | Dataset.resolve(config).ignored
 
 
 def unused_options(config: Config) -> list[str]:

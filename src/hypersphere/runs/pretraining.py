@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,10 @@ import torch
 from torch import Tensor
 
 from hypersphere.config import Config
-from hypersphere.data import Images, Listing
-from hypersphere.data.lists import FILES, check_root, files_of, save_files
-from hypersphere.data.sets import (
-    TRIED,
-    WATCHED,
-    Unreadable,
-    fingerprint,
-    images_of,
-    in_files,
-    is_held_out,
-    middles,
-    of_any_size,
-    stored_side,
-    workers_of,
-)
+from hypersphere.data import Dataset, Images, Loader, Split
+from hypersphere.data.dataset import ImageSet, Unreadable
+from hypersphere.data.kinds import dataset_of
+from hypersphere.data.loader import center_view
 from hypersphere.data.unreadable import read_unreadable, tell_unreadable
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.distributed.collectives import (
@@ -44,10 +33,10 @@ from hypersphere.distributed.collectives import (
 )
 from hypersphere.distributed.joining import joined
 from hypersphere.errors import Collapsed, UserError
-from hypersphere.evaluate import centre, extract
+from hypersphere.evaluate import extract
 from hypersphere.methods import Method, name_of
 from hypersphere.nn import check_encoder
-from hypersphere.presets import HEADS, PRESETS, is_folder, preset
+from hypersphere.presets import HEADS, PRESETS, preset
 from hypersphere.runs.build import (
     build_method,
     plan_of,
@@ -73,41 +62,58 @@ from hypersphere.train import (
     save_checkpoint,
     train,
 )
-from hypersphere.train.feed import FromFiles, FromMemory
 from hypersphere.util.files import next_free_folder, own, write_json
 from hypersphere.util.launch import is_first, job, launched
-from hypersphere.util.progress import progress_bar, tell
-from hypersphere.util.written import is_arrays
-from hypersphere.views import Views
+from hypersphere.util.progress import counted, progress_bar, tell
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # with which learning is worth a try
-UNREADABLE = "unreadable.tsv"  # of a run that learns from files: what it could not read
+WATCHED, TRIED = (4096, 1024), (16, 16)  # images that monitors hold in memory; that ranks without monitors do
+UNREADABLE = "unreadable.tsv"  # in a run's folder: images that could not be read
 
 
 def pretrain(
     method: str | type[Method] | None = None,
-    data: str | os.PathLike[str] | Callable[[], Any] | None = None,
+    data: Any = None,
     *,
     resume: str | Path | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Run:
-    """Learn an encoder: `pretrain("byol-mhe", data="digits", epochs=50)`.
+    """Train an encoder without labels.
 
-    A method of one's own may be given as its class, data and `encoder` as functions that make them: they are kept by
-    where they can be imported from. `options` are those that `hypersphere pretrain METHOD --help` explains, written as
-    `micro_batch=64`: the fields of `hypersphere.config.Config`. `resume` goes on with the run in that folder; what is
-    said besides must agree with what it was started with.
+    Args:
+        method: Name of a method (`hypersphere methods` lists them), with -uni or -mhe for its regularized variants; or
+            a subclass of `hs.methods.Method`.
+        data: What to learn from. A dataset's name; a folder of images; tar files; a .npz file; arrays in memory, as
+            images, (images, labels) or a dictionary; a torch or Hugging Face dataset; or a function at the top of a
+            module that returns one of these. Images are uint8 arrays, or floats from 0 to 1.
+        resume: Folder of a run to continue. Other arguments must agree with those that it began with.
+        progress: Whether to show a progress bar.
+        **options: Fields of `hypersphere.config.Config`, such as `epochs=50`; `hypersphere pretrain METHOD --help`
+            explains them.
+
+    Returns:
+        The finished run: `run.encoder`, `run.evaluate()`, `run.path`.
+
+    Raises:
+        UserError: If an option or the data cannot be used.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> run = hs.pretrain("byol-mhe", data="digits", epochs=50)  # doctest: +SKIP
+        >>> run.encode(images).shape  # doctest: +SKIP
+        torch.Size([1000, 128])
     """
-    if data is not None:
-        options["data"] = data
+    given = None if data is None else dataset_of(data)  # an object in memory lives as long as this
+    if given is not None:
+        options["data"] = given.name
     if isinstance(method, type):
         method = name_of(method)
     if isinstance(options.get("device"), torch.device):
         options["device"] = str(options["device"])
     if resume is None:
         if method is None:
-            raise UserError(f"say which method to train: {', '.join(PRESETS)}")
+            raise UserError(f"missing method: choose one of {', '.join(PRESETS)}")
         check_early(**options)
         return start(recipe_for(method, **options), progress=progress)
     saved = load_config(resume)
@@ -143,10 +149,12 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in differing:
         conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
-        if name == "data" and is_folder(saved.data) and is_folder(wanted.data):
-            raise UserError(f"cannot resume {path}: {conflict}; if it has moved there, say so by `root`")
-        raise UserError(f"cannot resume {path}: {conflict}; `resume` alone goes on as it began")
-    check_root(wanted)
+        moved = name == "data" and os.path.isdir(wanted.data) and Dataset.resolve(saved).takes_root(begun=True)
+        advice = (
+            "if the images have moved there, pass it as `root`" if moved else "`resume` alone continues it as it began"
+        )
+        raise UserError(f"cannot resume {path}: {conflict}; {advice}")
+    Dataset.resolve(wanted).check_root()
     return wanted
 
 
@@ -155,7 +163,7 @@ def start(config: Config, *, progress: bool = True) -> Run:
     config = located(config)
     check_init(config.init)
     precision = pick_precision(config.precision, pick_device(config.device))
-    check_root(config, begun=False)
+    Dataset.resolve(config).check_root(begun=False)
     if names := unused_options(config):
         tell(f"{', '.join(names)}: of no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)
@@ -186,53 +194,51 @@ def _check_same(own: str, first: str) -> None:
 def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
     if size() > 1 and how.device.type == "cuda":
         tell("updates are launched one by one, not as a CUDA graph, and BatchNorm has no kernel (several processes)")
-    files = from_first(lambda: files_of(config, config.holdout, path)) if in_files(config) else None
-    watched = WATCHED if rank() == 0 else TRIED  # monitors are the first's
-    lost: Unreadable = {}
-    images = first_of_machine_first(lambda: images_of(config, config.holdout, watched, progress, path, files, lost))
+    dataset, lost = Dataset.resolve(config), Unreadable()
+    split = dataset.split_of_job(config.holdout, path).to(how.device)
+    watched = WATCHED if rank() == 0 else TRIED  # monitors are rank 0's
+    images = first_of_machine_first(lambda: dataset.in_memory(split, watched, progress, lost))
     learnt, held_out = (some.to(how.device) for some in images)
-    if path is None:
-        _tell_intention(config, files or images, len(held_out))
+    if path is None and len(held_out) < 2:
+        such = " readable" if len(held_out) < len(split.held_out) else ""
+        raise UserError(f"{config.data}: at least two{such} images must be held out, got {len(held_out)}")
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
-        plan = agreed(lambda: plan_of(config, len(learnt if files is None else files[0])))
+        plan = agreed(lambda: plan_of(config, len(split.train)))
         begin = from_first(lambda: path is None or not (path / "checkpoint.pt").exists())
         trainer = agreed(lambda: _new_trainer(config, how, learnt, begin))
         agreed(lambda: trainer.method.check(plan.images))
+        if path is None:
+            _announce(config, split)
         run = Run(path or from_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
+        run.dataset = dataset  # an object in memory lives as long as the run
         with contextlib.ExitStack() as owned:
             first_does(lambda: owned.enter_context(own(run.path)))
             if path is None:
                 known = {"config": config.to_json(), "hash": config.hash, "classes": len(learnt.classes), "job": job()}
-                known |= {"images": fingerprint(images)} if is_arrays(config.data) else {}
+                known |= {"training_images": len(split.train), **dataset.run_record(split)}
                 first_does(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
             else:
                 _restore(run, trainer, plan, progress)
-            if files is not None:
-                first_does(lambda: None if (run.path / FILES).is_file() else save_files(run.path / FILES, *files))
-                lost |= {**files[0].closed, **files[1].closed}
-                first_does(lambda: _list_unreadable(run, lost))
-            _go(run, trainer, plan, files[0] if files else None, learnt, held_out, how, progress)
+            first_does(lambda: dataset.save_lists(run.path, split))
+            lost |= dataset.unreadable_folders(split)
+            first_does(lambda: _list_unreadable(run, lost))
+            _go(run, trainer, plan, split.train, learnt, held_out, how, progress)
     return run
 
 
-def _tell_intention(config: Config, sets: tuple[Listing, Listing] | tuple[Images, Images], readable: int) -> None:
-    """What a run with a user's images, or network, is about to do."""
-    learnt, shown = sets
-    if readable < 2:
-        such = " that can be read" if readable < len(shown) else ""
-        raise UserError(f"{config.data}: two images or more{such} must be held out, not {readable}")
+def _announce(config: Config, split: Split) -> None:
+    """Print what a run is about to do."""
+    train, held_out = split
     for name in (config.method, config.encoder, config.data):
         if name.startswith("__main__:"):
-            tell(f"{name} is the script's: only that script can load the run; in a module of its own anything can")
-    if not of_any_size(config):
-        return
+            tell(f"{name} is part of a script: only that script can load the run. Put it into a module to share it")
     side = view_recipe(config).size
-    plan = f"{config.encoder}, input of {side} × {side}, {config.batch} images an update, epochs: {config.epochs}"
-    apart = "held out" if is_held_out(learnt, shown) else "of them watched"
-    tell(f"{config.title}: {plan}; {len(learnt):,} images to learn from, {len(shown):,} {apart}")
-    if len(learnt) < LEAST_IMAGES or config.batch < LEAST_BATCH:
-        few = f"{len(learnt):,} images, {config.batch} an update, are hardly enough to learn from"
-        tell(f"{few}: have {LEAST_IMAGES} or more, and {LEAST_BATCH} or more an update")
+    plan = f"{config.encoder}, input {side} × {side}, batch {config.batch}, {counted(config.epochs, 'epoch')}"
+    apart = "held out" if split.apart else "of them watched"
+    tell(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
+    if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
+        few = f"{len(train):,} images in batches of {config.batch} are hardly enough to learn from"
+        tell(f"{few}: use {LEAST_IMAGES} or more, and a batch of {LEAST_BATCH} or more")
 
 
 def _new_trainer(config: Config, how: Execution, learnt: Images, begin: bool) -> Trainer:
@@ -266,14 +272,16 @@ def _go(
     run: Run,
     trainer: Trainer,
     plan: Plan,
-    files: Listing | None,
+    images: ImageSet,
     learnt: Images,
     held_out: Images,
     how: Execution,
     progress: bool,
 ) -> None:
     """From where the trainer is to the end of the plan."""
-    config, feed = run.config, _feed_of(run.config, trainer, files, learnt)
+    config, workers = run.config, run.dataset.workers
+    loader = images.loader(view_recipe(config), config.seed, trainer.device, workers)
+    whole = len(learnt) == len(images)
     began = time.monotonic() - run.seconds
 
     def save() -> None:
@@ -286,17 +294,17 @@ def _go(
     log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
-    with closing, bars as bar, _ends_told(run, plan), _unreadable_told(run, feed):
+    with closing, bars as bar, _ends_told(run, plan), _unreadable_told(run, loader):
         train(
             trainer,
-            feed,
+            partial(loader.training, dtype=trainer.input_type),
             plan,
             log=log,
             save=save,
-            monitors=monitors_of(config, trainer.method, learnt, held_out, how) if rank() == 0 else (),
+            monitors=monitors_of(config, trainer.method, learnt, held_out, how, whole=whole) if rank() == 0 else (),
             alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics, _of_no_help(config)),
             progress=bar,
-            features=partial(_features, config, trainer, files, learnt),
+            features=partial(_features, run, trainer, images),
         )
         run.step, run.seconds = trainer.step, time.monotonic() - began
 
@@ -319,9 +327,9 @@ def _ends_told(run: Run, plan: Plan) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _unreadable_told(run: Run, feed: FromMemory | FromFiles) -> Iterator[None]:
+def _unreadable_told(run: Run, loader: Loader) -> Iterator[None]:
     """The first process lists what could not be read: by all of them, where they come to the end together."""
-    unreadable = feed.stream.unreadable if isinstance(feed, FromFiles) else {}
+    unreadable = loader.unreadable
     try:
         yield
         unreadable = merged(unreadable)
@@ -338,22 +346,14 @@ def _list_unreadable(run: Run, unreadable: Unreadable) -> None:
     tell_unreadable(unreadable, listed, before=read_unreadable(listed))
 
 
-def _feed_of(config: Config, trainer: Trainer, files: Listing | None, learnt: Images) -> FromMemory | FromFiles:
-    recipe = view_recipe(config)
-    if files is None:
-        return FromMemory(learnt, Views(recipe, config.seed), trainer.input_type)
-    return FromFiles(files, recipe, config.seed, trainer.device, trainer.input_type, workers_of(config))
-
-
-def _features(config: Config, trainer: Trainer, files: Listing | None, learnt: Images) -> Iterator[Tensor]:
-    """The encoder's, of all images that are learnt from: one more pass over the files, if they are read."""
-    centred = centre(view_recipe(config))
+def _features(run: Run, trainer: Trainer, images: ImageSet) -> Iterator[Tensor]:
+    """The encoder's features of all training images: one more pass over the files, if they are read."""
+    view = center_view(view_recipe(run.config))
 
     def encode(pixels: Tensor) -> Tensor:
-        return extract(trainer.method.encoder, pixels, centred, precision=trainer.precision)
+        return extract(trainer.method.encoder, pixels, view, precision=trainer.precision)
 
-    held = learnt.pixels.split(4096)
-    for part in held if files is None else middles(files, stored_side(config), workers_of(config)):
+    for part in run.dataset.squares(images):
         yield shared_out(part.to(trainer.device), encode)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,18 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from hypersphere.config import Config
-from hypersphere.data import FILE_SOURCES, SOURCES, Holdout, Listing, load_data
-from hypersphere.data.lists import FILES, files_of, parts_of, saved_files, takes_root, with_root
-from hypersphere.data.sets import images_of, in_files, voting_of, workers_of
+from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Holdout, Images, Loader
+from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     Evaluation,
-    InMemory,
-    Pictures,
-    centre,
     evaluate_encoder,
     extract,
     in_channels,
     transferred,
 )
-from hypersphere.evaluate.probing import InFiles
 from hypersphere.methods import Method
 from hypersphere.nn.weights import CARD
-from hypersphere.presets import is_folder
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.runs.build import build_method, plan_of, view_recipe
 from hypersphere.runs.machine import evaluation_of, pick_device
@@ -40,8 +35,7 @@ from hypersphere.train import (
 )
 from hypersphere.util.files import own, write_json
 from hypersphere.util.launch import is_first
-from hypersphere.util.written import is_arrays
-from hypersphere.views import RECIPES, Recipe, Views, folder_recipe
+from hypersphere.views import Recipe
 
 
 class Run:
@@ -68,20 +62,26 @@ class Run:
         known: dict[str, Any] = json.loads((self.path / "run.json").read_text())
         return {name: value for name, value in known.items() if name != "config"}
 
+    @cached_property
+    def dataset(self) -> Dataset:
+        """What it learns from."""
+        return Dataset.resolve(self.config)
+
     @property
     def steps(self) -> int:
         """Updates that make the whole run."""
-        files = learnt_files(self.config, self.path)
-        data = load_data(self.config.data, self.config.holdout, self.config.root)[0] if files is None else files
-        return plan_of(self.config, len(data)).steps
+        images = self.written_by.get("training_images")  # older runs do not say it
+        if images is None:
+            images = len(self.dataset.split(self.config.holdout, self.path).train)
+        return plan_of(self.config, images).steps
 
     @property
     def labelled(self) -> bool:
         """Whether its images have labels to measure accuracy by."""
-        if is_arrays(self.config.data):
-            return _classes(self.path) > 1
-        files = learnt_files(self.config, self.path)
-        return files is None or len(files.classes) > 1
+        classes = self.written_by.get("classes")  # older runs do not say it
+        if not isinstance(classes, int):
+            classes = len(self.dataset.split(self.config.holdout, self.path).train.classes)
+        return classes > 1
 
     def encode(self, images: Tensor | np.ndarray) -> Tensor:
         """Features, N × D in float32 on the encoder's device, of N × C × H × W images as bytes, on any device."""
@@ -95,7 +95,7 @@ class Run:
         if pixels.ndim != 4 or any(n not in (None, m) for n, m in zip(wanted, pixels.shape[1:], strict=True)):
             shape = " × ".join(str(n or "any") for n in wanted)
             raise UserError(f"images must be of shape N × {shape}, not {tuple(pixels.shape)}")
-        device, view = _device_of(self.encoder), centre(recipe)
+        device, view = _device_of(self.encoder), center_view(recipe)
         return extract(self.encoder, pixels, lambda part: view(part.to(device)))
 
     def evaluate(
@@ -136,13 +136,18 @@ class Run:
 
     def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
         there = [name for name in (*SOURCES, *FILE_SOURCES) if name != self.config.data]
-        paths = {name: name if name in there or not os.path.exists(name) else os.path.abspath(name) for name in others}
-        for name, path in paths.items():
-            if path == self.config.data or not (name in there or is_folder(path) or is_arrays(path)):
-                reason = "is what the run learnt from" if path == self.config.data else "is unknown"
-                raise UserError(f"`transfer` {name} {reason}: choose from {', '.join(there)}, or images of your own")
-            if is_folder(path):
-                parts_of(path, None)  # a folder without images is told before anything is measured
+        paths = {}
+        for name in others:
+            try:
+                dataset = Dataset.resolve(self.config.replace(data=name, labels=None))
+                dataset.recipe_hints()  # a folder without images is reported before anything is measured
+            except UserError as error:
+                if os.path.exists(name):
+                    raise
+                raise UserError(f"`transfer` {name} is unknown: choose from {', '.join(there)}, or a folder") from error
+            if dataset.name == self.dataset.name:
+                raise UserError(f"`transfer` {name} is what the run learned from: choose from {', '.join(there)}")
+            paths[name] = dataset.name
         found: Evaluation = {}
         for name, path in paths.items():
             measured = evaluate_on(self.encoder, self.config, probes, holdout, data=path, progress=progress)
@@ -188,15 +193,15 @@ def evaluate_on(
     progress: bool = False,
 ) -> Evaluation:
     """Probe any encoder on a config's data, or on other `data`, on the encoder's device if it has one."""
-    device, recipe, data = _device_of(encoder), view_recipe(config), data or config.data
+    device, pipeline, data = _device_of(encoder), view_recipe(config), data or config.data
     if data != config.data:
-        config = config.replace(data=data, labels=None, size=recipe.size)
-        recipe = transferred(RECIPES.get(data, folder_recipe(recipe.size)), recipe)
-    sets = _pictures(config, holdout, recipe, device, run, progress)
-    if len(sets) < 2 or not all(map(len, sets)):
+        config = config.replace(data=data, labels=None, size=pipeline.size)
+        pipeline = transferred(Dataset.resolve(config).pipeline(pipeline.size), pipeline)
+    dataset = Dataset.resolve(config)
+    learnt, held_out = _loaders(dataset, holdout, pipeline, config.seed, device, run, progress)
+    if not len(learnt) or not len(held_out):
         raise UserError(f"the images of {data} have no labels to probe with: hypersphere diagnose needs none")
-    learnt, held_out = sets
-    neighbours, temperature = voting_of(data)
+    neighbours, temperature = dataset.voting
     how = evaluation_of(config, device)
     with how.applied():
         return evaluate_encoder(
@@ -212,15 +217,21 @@ def evaluate_on(
         )
 
 
-def _pictures(
-    config: Config, holdout: Holdout, recipe: Recipe, device: torch.device, run: Path | None, progress: bool
-) -> list[Pictures]:
-    """What is learnt from and what is held out, of which the labels are known."""
-    if in_files(config) and len(recipe.mean) == 3:
-        given = (recipe, config.seed, device, workers_of(config), progress)
-        return [InFiles(files, *given).labelled for files in files_of(config, holdout, run) if files.labels is not None]
-    images = (some.to(device).labelled for some in images_of(config, holdout, run=run))
-    return [InMemory(in_channels(some, len(recipe.mean)), Views(recipe, config.seed)) for some in images]
+def _loaders(
+    dataset: Dataset,
+    holdout: Holdout,
+    pipeline: Recipe,
+    seed: int,
+    device: torch.device,
+    run: Path | None,
+    progress: bool,
+) -> list[Loader]:
+    """Training and held-out images with a known label, in the channels that the encoder takes."""
+    split = dataset.split(holdout, run)
+    sets: tuple[Any, ...] = split
+    if split.train.channels != len(pipeline.mean):
+        sets = tuple(in_channels(some, len(pipeline.mean)) for some in dataset.in_memory(split))
+    return [some.loader(pipeline, seed, device, dataset.workers, progress).labelled for some in sets]
 
 
 def initial_encoder(config: Config) -> nn.Module:
@@ -235,7 +246,10 @@ def random_encoder(config: Config) -> nn.Module:
     """Untrained, to compare with. Its BatchNorm has the statistics of the training images, as a trained one's has: with
     those it begins with, 0 and 1, it would normalize nothing."""
     encoder = initial_encoder(config)
-    pixels, view = images_of(config, config.holdout)[0].pixels.to(_device_of(encoder)), centre(view_recipe(config))
+    pixels, view = (
+        _in_memory(config, config.holdout)[0].pixels.to(_device_of(encoder)),
+        center_view(view_recipe(config)),
+    )
     update_bn(map(view, pixels.tensor_split(1 + len(pixels) // 500)), encoder)
     return encoder
 
@@ -243,23 +257,19 @@ def random_encoder(config: Config) -> nn.Module:
 def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> Tensor:
     device = _device_of(encoder)
     how = evaluation_of(config, device)
-    pixels = images_of(config, holdout)[1].pixels.to(device)
+    pixels = _in_memory(config, holdout)[1].pixels.to(device)
     with how.applied():
-        return extract(encoder, pixels, centre(view_recipe(config)), precision=how.precision)
+        return extract(encoder, pixels, center_view(view_recipe(config)), precision=how.precision)
+
+
+def _in_memory(config: Config, holdout: Holdout) -> tuple[Images, Images]:
+    dataset = Dataset.resolve(config)
+    return dataset.in_memory(dataset.split(holdout))
 
 
 def _device_of(encoder: nn.Module) -> torch.device:
     weights = next(encoder.parameters(), None)
     return torch.device("cpu") if weights is None else weights.device
-
-
-def learnt_files(config: Config, path: Path | None) -> Listing | None:
-    """The files that a run learns from, as they were at its start; None where images are held in memory."""
-    if not in_files(config):
-        return None
-    if path is not None and (path / FILES).is_file():  # wherever they lie now
-        return saved_files(path / FILES)[0]
-    return files_of(config, config.holdout, path)[0]
 
 
 def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str | Path | None = None) -> Run:
@@ -288,9 +298,20 @@ def load_config(path: str | Path) -> Config:
         raise UserError(f"{path} is not a run: {reason}")
     try:
         config = Config.from_json(json.loads(file.read_text())["config"])
+        dataset = Dataset.resolve(config)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error})") from None
-    return config if takes_root(config, begun=False) else config.replace(root=None)  # older runs kept any
+    if not dataset.takes_root(begun=False):
+        return config.replace(root=None)  # older runs kept any
+    return config
+
+
+def with_root(config: Config, root: str | Path | None) -> Config:
+    """The config of a run whose data are in `root` now, if that is not None."""
+    if root is not None:
+        config = config.replace(root=root)
+        Dataset.resolve(config).check_root()
+    return config
 
 
 def _classes(path: Path) -> int:

@@ -3,12 +3,11 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hypersphere.config import Config, worded
-from hypersphere.data.lists import edition_of
+from hypersphere.data import Dataset, Given
 from hypersphere.errors import UserError
 from hypersphere.methods import Method
 from hypersphere.methods import name_of as name_of_method
@@ -19,7 +18,7 @@ from hypersphere.runs.results import Result, name_of, read_results
 from hypersphere.sweeps import FanOut
 from hypersphere.sweeps.jobs import Job, check_failed, run_jobs
 from hypersphere.util.intervals import Estimate, estimate
-from hypersphere.util.written import edition, is_arrays, is_reference, reference_to
+from hypersphere.util.written import edition, is_reference, reference_to
 
 OUT = Path("runs/sweep")
 _UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
@@ -43,7 +42,6 @@ class Point(NamedTuple):
         apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
         config = self.config
         own = [name for name in (config.method, config.encoder, config.regularizer or "") if is_reference(name)]
-        own += [config.data] if is_arrays(config.data) else []
         apart += [f"-{hash}" for hash in dict.fromkeys((self.files, *map(edition, own))) if hash]
         return f"{self.config.title}-{self.config.data_name}" + "".join(apart).replace("/", "-")
 
@@ -55,8 +53,7 @@ class Point(NamedTuple):
 def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
     """Of the grid, each once, however often its values were said. Those that differ by what nothing looks at are one
     run; a field that changes none of them is a mistake."""
-    files = cache(edition_of)
-    points = (Point(own, _plain(own, config), files(config.data, config.labels)) for own, config in values)
+    points = (Point(own, _plain(own, config), _edition(config.data, config.labels)) for own, config in values)
     found = list({repr(point.values): point for point in points}.values())
     idle = set.intersection(*(idle_options(point.config) for point in found))
     for name in found[0].values:
@@ -64,6 +61,10 @@ def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
             runs = ", ".join(dict.fromkeys(f"{point.config.title} with {point.config.data}" for point in found))
             raise UserError(f"`over` {name}: of no effect on {runs}; leave it out")
     return found
+
+
+def _edition(data: str, labels: str | None) -> str:
+    return Dataset.resolve(Given(data, labels=labels)).edition()
 
 
 def _plain(own: Mapping[str, Any], config: Config) -> Config:

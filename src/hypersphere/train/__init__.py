@@ -4,7 +4,7 @@ from hypersphere.train.capture import Captured
 from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint
 from hypersphere.train.log import Log, read_metrics
 from hypersphere.train.loop import train
-from hypersphere.train.plan import Order, Plan
+from hypersphere.train.plan import Plan
 from hypersphere.train.record import Monitor
 from hypersphere.train.stopping import Interrupted
 from hypersphere.train.trainer import Trainer
@@ -14,7 +14,6 @@ __all__ = [
     "Interrupted",
     "Log",
     "Monitor",
-    "Order",
     "Plan",
     "Trainer",
     "load_checkpoint",

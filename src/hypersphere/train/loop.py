@@ -6,12 +6,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
+from hypersphere.data.loader import Order
 from hypersphere.distributed.collectives import agreed, as_on_first, first_does
 from hypersphere.methods import Batch, Features
 from hypersphere.optim import warmup_cosine
 from hypersphere.train.capture import Captured
 from hypersphere.train.log import Log
-from hypersphere.train.plan import Order, Plan
+from hypersphere.train.plan import Plan
 from hypersphere.train.record import Alarm, Monitor, Record
 from hypersphere.train.stopping import Interrupted, asked, stop_requests
 from hypersphere.train.trainer import Trainer

@@ -1,15 +1,12 @@
 """How long a run is, and which images come when."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
+from hypersphere.data.loader import Order
 from hypersphere.distributed.collectives import mine
 from hypersphere.util.draws import permutation
-
-Order = Iterable[tuple[int, Sequence[Tensor]]]  # epoch after epoch: the images of each micro-batch
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What users bring along: code, by where it can be imported from (`package.module:name`), and files of arrays."""
+"""Code of the user's, by where it can be imported from: `package.module:name`."""
 
 import functools
 import hashlib
@@ -19,12 +19,6 @@ _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 def is_reference(name: Any) -> bool:
     return isinstance(name, str) and _REFERENCE.fullmatch(name) is not None
-
-
-def is_arrays(data: Any) -> bool:
-    """Names images as arrays: by a file of them, or by a function that makes them."""
-    named = isinstance(data, str) and (data.endswith((".npz", ".npy")) or is_reference(data))
-    return named and not os.path.isdir(data)
 
 
 def reference_to(thing: Any) -> str | None:

@@ -1,0 +1,295 @@
+"""Images in a folder of the user's, or in tar files: which there are, and where they are now."""
+
+import hashlib
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hypersphere.data.dataset import Dataset, Hints, Holdout, Split, Unreadable
+from hypersphere.data.folder import (
+    Listing,
+    classes_below,
+    deepest_folder,
+    find_images,
+    labelled_below,
+    list_folder,
+    some_images,
+)
+from hypersphere.data.members import file_or_member
+from hypersphere.data.shards import list_shards
+from hypersphere.data.splits import PARTS, held_out_of, test_of
+from hypersphere.data.survey import Survey, survey
+from hypersphere.data.table import parts_from
+from hypersphere.errors import UserError, refusals_told
+from hypersphere.util.files import write_json
+from hypersphere.util.progress import counted, tell_once
+from hypersphere.util.text import printable
+
+FILES = "files.json"  # in the folder of a run that learns from files: their names and labels
+FEW_LETTERS = 60  # class names are listed if they take no more
+UNLABELLED = ("unlabeled", "unlabelled")  # names of folders beside those of a split
+
+
+class FileDataset(Dataset):
+    """What a folder and tar files have in common: lists of files, which a run keeps in its folder."""
+
+    @abstractmethod
+    def find(self) -> dict[str, Listing]:
+        """What is learned from, "train"; and "val" and "test" if the source has them."""
+
+    @cached_property
+    def parts(self) -> dict[str, Listing]:
+        return self.find()
+
+    @cached_property
+    def found(self) -> Survey:
+        return survey(self.parts["train"], self.options.white)
+
+    def split(self, holdout: Holdout, run: Path | None = None) -> Split:
+        train, held_out = self._lists(holdout, run)
+        return Split(*(replace(some, white=self.options.white) for some in (train, held_out)))
+
+    def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
+        from hypersphere.distributed.collectives import from_first
+
+        return from_first(lambda: self.split(holdout, run))
+
+    def _lists(self, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
+        if run is not None and holdout == self.options.holdout and (run / FILES).is_file():
+            return self.found_again(run, *saved_files(run / FILES))
+        train = self.parts["train"]
+        if holdout == "test":
+            wanted = "a folder train and a folder test (or val) in it, or a column split of `labels`"
+            return train, test_of(self.parts, self.name, wanted)
+        if "val" in self.parts:
+            return train, self.parts["val"]
+        rest, some = held_out_of(train.labels, len(train), train.groups)
+        return train[rest], train[some]
+
+    def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
+        """The files of a run, where they are now."""
+        return train, held_out
+
+    def summary(self) -> str:
+        train = self.parts["train"]
+        if len(train) < 2:
+            raise UserError(f"{self.name} holds one image: learning takes two or more")
+        groups = "" if train.groups is None else f"; {counted(len(train.groups.unique()), 'group')}, never split"
+        closed = f"; {counted(len(train.closed), 'folder')} could not be read" if train.closed else ""
+        return f"{self.name}: {self.found}; {classes_in_words(train)}{groups}{self.hint(train)}{closed}"
+
+    def hint(self, train: Listing) -> str:
+        """What the user may have meant instead."""
+        return ""
+
+    def recipe_hints(self) -> Hints:
+        return Hints(self.found.images, self.found.sides[1])
+
+    def edition(self) -> str:
+        digest = hashlib.sha256()
+        for part, files in self.parts.items():
+            digest.update(b"\0".join(map(os.fsencode, (part, *files.classes, *files.paths))))
+            for numbers in (files.labels, files.groups):
+                digest.update(b"" if numbers is None else numbers.numpy().tobytes())
+        return digest.hexdigest()[:8]
+
+    def save_lists(self, folder: Path, split: Split) -> None:
+        if not (folder / FILES).is_file():
+            save_files(folder / FILES, split.train, split.held_out)
+
+    def unreadable_folders(self, split: Split) -> Unreadable:
+        return {**split.train.closed, **split.held_out.closed}
+
+
+class FolderDataset(FileDataset):
+    """Image files in a folder."""
+
+    def find(self) -> dict[str, Listing]:
+        where, labels = self.name, self.options.labels
+        folders, others = _split_folders(where)
+        if folders and labels is None:
+            parts = _alike(where, folders)
+            return parts | {"train": _with_unlabelled(where, parts["train"], others)}
+        files = list_folder(Path(where))
+        if labels is None:
+            return {"train": files}
+        return parts_from(Path(labels), files, Path(where), {folder.name: part for part, folder in folders.items()})
+
+    def hint(self, train: Listing) -> str:
+        """If all images are in one folder of the one given, classes may be there."""
+        if train.classes or (deepest := deepest_folder(train)) == Path(self.name):
+            return ""
+        classes = labelled_below(deepest, train).classes
+        if not classes:
+            return ""
+        return f"; the {len(classes)} folders in {printable(deepest)} look like classes: pass that folder to use them"
+
+    def takes_root(self, begun: bool) -> bool:
+        return begun
+
+    def needs_root(self, run: Path) -> bool:
+        """Only if all images that the run began with are gone."""
+        known = saved_files(run / FILES)[0].paths if (run / FILES).is_file() else (self.name,)
+        return not any(map(os.path.exists, known))
+
+    def relocated(self) -> tuple[str, Path | None]:
+        root = self.options.root
+        return (self.name, None) if root is None else (os.path.abspath(root), None)
+
+    def check_present(self, owner: Path) -> None:
+        if self.options.root is None and not Path(self.name).exists():
+            advice = "pass its new location as `root`, or other images as `data`"
+            raise UserError(f"{self.name}, from which {owner} learned, is gone: {advice}")
+
+    def _lists(self, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
+        listed = run is not None and holdout == self.options.holdout and (run / FILES).is_file()
+        if run is None or listed or self.options.root is None:
+            return super()._lists(holdout, run)
+        return FolderDataset(str(self.options.root), self.options)._lists(holdout, None)
+
+    def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
+        """They may be elsewhere now; some may be gone."""
+        root = self.options.root
+        if root is not None:
+            train, held_out = (_moved(files, Path(self.name), root) for files in (train, held_out))
+        if not _any_there(train.paths):
+            gone = f"none of its {len(train)} images exists, such as {printable(train.paths[0])}"
+            if root is not None:
+                raise UserError(f"{run}: `root` {root} is not the new location of {self.name}: {gone}")
+            raise UserError(f"{run}: {gone}; if {self.name} has moved, pass its new location as `root`")
+        return train, held_out
+
+
+class ShardDataset(FileDataset):
+    """Images in tar files, here or behind a URL."""
+
+    def find(self) -> dict[str, Listing]:
+        files = list_shards(self.name)
+        if self.options.labels is None:
+            return {"train": files}
+        return parts_from(Path(self.options.labels), files, Path(self.name))
+
+
+def all_images(where: str) -> Listing:
+    """Every image below a folder or in tar files, whatever it is for."""
+    return list_shards(where) if where.endswith(".tar") else some_images(Path(where))
+
+
+def classes_in_words(images: Any) -> str:
+    """How many classes there are, which if they are few, and how many images have no label."""
+    if not images.classes:
+        return "no labels"
+    names = printable(", ".join(images.classes))
+    without = 0 if images.labels is None else int((images.labels < 0).sum())
+    listed = f": {names}" * (len(names) <= FEW_LETTERS)
+    unlabelled = f"; {without:,} images without a label" * (without > 0)
+    return f"{len(images.classes)} classes{listed}{unlabelled}"
+
+
+def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
+    """The images of each part, labelled by the classes of all parts, if any part has labels."""
+    found = {part: some_images(folder) for part, folder in folders.items()}
+    names = {part: classes_below(folders[part], files) for part, files in found.items()}
+    if all(labelled_below(folders[part], files).labels is None for part, files in found.items()):
+        return found
+    listed = {part: labelled_below(folders[part], files, set().union(*names.values())) for part, files in found.items()}
+    for part, files in listed.items():
+        closed = [printable(folder) for folder in (*found["train"].closed, *files.closed)]
+        unlike = names[part] != names["train"] and (closed or not names["train"] & names[part])
+        if unlike or (files.labels is None) != (listed["train"].labels is None):
+            why = f"; {closed[0]} could not be read" if closed else ""
+            both = f"{folders['train'].name} and {folders[part].name}"
+            raise UserError(f"{where}: {both} must have the same class folders{why}")
+        for one, other in ((part, "train"), ("train", part)):
+            if lacks := sorted(map(printable, names[other] - names[one])):
+                names_of = ", ".join(lacks[:3]) + ", …" * (len(lacks) > 3)
+                tell_once(f"{where}: {folders[one].name} has no image of {names_of}, unlike {folders[other].name}")
+    return listed
+
+
+def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listing:
+    """`train` with the images of folders named unlabeled; other folders beside the split are reported and ignored."""
+    for name in others:
+        files = find_images(Path(where, name))
+        if name.lower() in UNLABELLED:
+            labels = None if train.labels is None else torch.cat([train.labels, torch.full((len(files),), -1)])
+            closed = {**train.closed, **files.closed}
+            train = replace(train, paths=train.paths + files.paths, labels=labels, closed=closed)
+        elif files.paths:
+            tell_once(f"{where}: ignored {counted(len(files), 'image')} in {printable(name)}: not part of the split")
+    return train
+
+
+def _split_folders(where: str) -> tuple[dict[str, Path], list[str]]:
+    """The folders of a split, by part, and the names of other folders; nothing if the folder is not split.
+
+    It is split if it has a folder train, and one of val, test or unlabeled, in upper or lower case.
+    """
+    _, below, _ = next(os.walk(where), ("", [], []))
+    named: dict[str, list[str]] = {}
+    for name in sorted(below):
+        named.setdefault(PARTS.get(name.lower(), ""), []).append(name)
+    others = [name for name in named.pop("", []) if not name.startswith(".")]
+    beside = any(name.lower() in UNLABELLED for name in others)
+    if "train" not in named or (len(named) < 2 and not beside):
+        return {}, []
+    for part, names in named.items():
+        if len(names) > 1:
+            raise UserError(f"{where}: {' and '.join(names)} could each hold the {part} images: rename all but one")
+    return {part: Path(where, *names) for part, names in named.items()}, others
+
+
+def _any_there(paths: Iterable[Path | str]) -> bool:
+    """Whether any of these files exists. If none does and permission was denied, that is the error."""
+    refused = None
+    for path in paths:
+        try:
+            os.stat(path)
+            return True
+        except PermissionError as error:
+            refused = refused or error
+        except OSError:
+            pass
+    with refusals_told():
+        if refused is not None:
+            raise refused
+    return False
+
+
+def _moved(files: Listing, before: Path, now: Path) -> Listing:
+    """The same files below another folder."""
+    return replace(files, paths=tuple(now / Path(path).relative_to(before) for path in files.paths))
+
+
+def save_files(path: Path, learnt: Listing, held_out: Listing) -> None:
+    """Write which files a run learns from and holds out: files that are added later are neither."""
+    lists = [
+        {
+            "names": [os.fsdecode(name) for name in files.paths],
+            "labels": None if files.labels is None else files.labels.tolist(),
+        }
+        for files in (learnt, held_out)
+    ]
+    write_json(path, {"classes": learnt.classes, "learnt": lists[0], "held_out": lists[1]})
+
+
+def saved_files(path: Path) -> tuple[Listing, Listing]:
+    """The lists that `save_files` wrote; files that are gone are still on them."""
+    try:
+        saved = json.loads(path.read_text())
+        learnt, held_out = (_listing(saved[part], tuple(saved["classes"])) for part in ("learnt", "held_out"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error})") from None
+    return learnt, held_out
+
+
+def _listing(saved: dict[str, Any], classes: tuple[str, ...]) -> Listing:
+    paths = tuple(map(file_or_member, saved["names"]))
+    return Listing(paths, None if saved["labels"] is None else torch.tensor(saved["labels"]), classes)

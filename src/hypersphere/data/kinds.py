@@ -1,0 +1,72 @@
+"""Which kind of data a name means: the one place where that is asked."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hypersphere.data.dataset import DataOptions, Dataset, Given
+from hypersphere.data.files import FolderDataset, ShardDataset
+from hypersphere.data.named import FILE_SOURCES, SOURCES, NamedFiles, NamedImages
+from hypersphere.data.objects import IN_MEMORY, ObjectDataset, arrays_of_file, is_object, made_by, remember, remembered
+from hypersphere.errors import UserError, similar
+from hypersphere.util.written import is_reference, reference_to
+
+ARRAYS = (".npz", ".npy")
+KINDS = "a name, a folder, a .npz file, arrays, a dataset object, or a function at the top of a module that makes them"
+SAVED_BY_HUGGING_FACE = ("dataset_dict.json", "state.json")  # files of Dataset.save_to_disk
+
+UNSAID = Given("")
+
+
+def resolve(options: DataOptions) -> Dataset:
+    """See `Dataset.resolve`."""
+    data = options.data
+    if data in SOURCES:
+        return NamedImages(data, options)
+    if data in FILE_SOURCES:
+        return NamedFiles(data, options)
+    if data.startswith(IN_MEMORY):
+        return remembered(data, options)
+    path = os.path.abspath(os.path.expanduser(data))
+    is_folder = os.path.isdir(path)
+    if data.endswith(ARRAYS) and not is_folder:
+        return ObjectDataset(path, options, lambda: arrays_of_file(Path(path)))
+    if is_reference(data) and not is_folder:
+        return ObjectDataset(data, options, lambda: made_by(data))
+    if data.endswith(".tar"):
+        return ShardDataset(data if "://" in data else path, options)
+    if is_folder and any(os.path.isfile(os.path.join(path, name)) for name in SAVED_BY_HUGGING_FACE):
+        return ObjectDataset(path, options, lambda: _load_from_disk(path))
+    if is_folder or os.sep in data:
+        return FolderDataset(path, options)
+    names = [*SOURCES, *FILE_SOURCES]
+    raise UserError(f"unknown `data` {data!r}{similar(data, names)} (there are {', '.join(names)}; no such folder)")
+
+
+def dataset_of(data: Any, options: Given = UNSAID) -> Dataset:
+    """The dataset that a user passes as `data`: a name, a path, a function that makes it, arrays, or a dataset object.
+
+    Keep the result as long as its name is used: an object in memory is forgotten with it.
+
+    Raises:
+        UserError: If it is none of these.
+    """
+    if isinstance(data, str | os.PathLike):
+        return resolve(options._replace(data=os.fspath(data)))
+    if callable(data) and not hasattr(data, "__getitem__"):
+        reference = reference_to(data)
+        if reference is None:
+            raise UserError(f"`data` must be {KINDS}, got {type(data).__name__}")
+        return resolve(options._replace(data=reference))
+    if not is_object(data):
+        raise UserError(f"`data` must be {KINDS}, got {type(data).__name__}")
+    known = remember(data)
+    return resolve(options._replace(data=known.name))
+
+
+def _load_from_disk(path: str) -> Any:
+    try:
+        from datasets import load_from_disk  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        raise UserError(f"{path} is a Hugging Face dataset: pip install datasets to read it") from None
+    return load_from_disk(path)

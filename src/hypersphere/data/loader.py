@@ -1,0 +1,275 @@
+"""Batches of images as an encoder sees them: from memory, or read by worker processes.
+
+Training, probes and diagnostics ask a `Loader` for what they need and do not know where the images come from.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from hypersphere.data.images import Images
+from hypersphere.data.stream import Decoded, Make, Stream, Wanted
+from hypersphere.data.streamed import StreamedImages
+from hypersphere.util.draws import PROBE, VIEWS
+from hypersphere.util.progress import progress_bar
+from hypersphere.views import Recipe, Views, evaluation_view, with_views
+from hypersphere.views.crops import crop_numbers, crops, finished, middle_of, smallest_side
+
+View = Callable[[Tensor], Tensor]  # images as bytes → input of the encoder
+Order = Iterable[tuple[int, Sequence[Tensor]]]  # epoch after epoch: the samples of each batch
+
+
+def center_view(pipeline: Recipe) -> View:
+    """The evaluation view: images as bytes → the normalized middle of each."""
+    return partial(evaluation_view, recipe=pipeline)
+
+
+class Batch(NamedTuple):
+    """Views of the same B images, for a method.
+
+    Attributes:
+        views: Tensors of shape (B, C, H, W), normalized: one for each view.
+        sample: Tensor of shape (B,), int64: which images of the dataset they show.
+        label: Tensor of shape (B,), int64 (−1: unknown), or None if the dataset has no labels.
+    """
+
+    views: tuple[Tensor, ...]
+    sample: Tensor
+    label: Tensor | None
+
+
+class Loader(Protocol):
+    """One set of images, on one device, in batches."""
+
+    @property
+    def unreadable(self) -> dict[Path | str, str]:
+        """Images that could not be read so far, and why."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(N,) on the device; −1 if unknown."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    @property
+    def at_once(self) -> int:
+        """How many images an encoder gets at once."""
+
+    @property
+    def labelled(self) -> Self:
+        """The images with a known label: all that a probe can use."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Tensor) -> Self: ...
+
+    def training(self, order: Order, dtype: torch.dtype) -> Generator[Batch, None, None]:
+        """Random views for a method, batch after batch; the next epoch may be prepared during this one."""
+
+    def centers(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Evaluation views of all readable images: (inputs, sample).
+
+        `inputs` may have more rows than `sample`, so that a GPU sees batches of one size: the last ones count.
+        """
+
+    def cropped(self, order: Iterable[tuple[int, Tensor]], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+        """Random crops for a probe: (inputs, labels) of each (epoch, sample) of the order."""
+
+    def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+        """Batches of `views` full-size training views of each readable image, in order; the same in each call."""
+
+
+@dataclass(frozen=True)
+class MemoryLoader:
+    """Images in memory: views are made on their device when they are asked for."""
+
+    images: Images
+    views: Views
+    unreadable: dict[Path | str, str] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> Tensor:
+        return self.images.labels
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.images.classes
+
+    @property
+    def at_once(self) -> int:
+        return images_at_once(self.images.pixels, center_view(self.views.recipe))
+
+    @property
+    def labelled(self) -> "MemoryLoader":
+        return replace(self, images=self.images.labelled)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Tensor) -> "MemoryLoader":
+        return replace(self, images=self.images[index])
+
+    def training(self, order: Order, dtype: torch.dtype) -> Generator[Batch, None, None]:
+        for epoch, samples in order:
+            for sample in samples:
+                views = self.views.training(self.images.pixels, sample, epoch, dtype)
+                yield Batch(views, sample, self.labels[sample])
+
+    def centers(self) -> Iterator[tuple[Tensor, Tensor]]:
+        pixels = self.images.pixels
+        for part, sample in equal_parts(pixels, self.at_once):
+            yield evaluation_view(part, self.views.recipe), sample
+
+    def cropped(self, order: Iterable[tuple[int, Tensor]], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+        for epoch, sample in order:
+            yield self.views.probing(self.images.pixels, sample, epoch, dtype), self.labels[sample]
+
+    def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+        make = Views(with_views(self.views.recipe, views), self.views.seed)
+        for sample in torch.arange(len(self), device=self.labels.device).split(max(1, self.at_once // 4)):
+            yield make.training(self.images.pixels, sample, 0, dtype)
+
+
+def images_at_once(pixels: Tensor, view: View) -> int:
+    """How many images an encoder gets at once: enough to keep a GPU busy, few enough for a CPU's cache."""
+    most = images_that_fit(pixels, view)
+    return most if pixels.is_cuda else min(500, most)
+
+
+def images_that_fit(pixels: Tensor, view: View) -> int:
+    """How many images make two million pixels, stored or shown: an encoder's activations for them fit into memory."""
+    return max(1, 2_097_152 // max(math.prod(some.shape[2:]) for some in (pixels, view(pixels[:1]))))
+
+
+def equal_parts(pixels: Tensor, at_once: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(part, numbers of its last rows): on a GPU all parts have one size, since cuDNN would search anew for another."""
+    samples = torch.arange(len(pixels), device=pixels.device).split(at_once)
+    for part, sample in zip(pixels.split(at_once), samples, strict=True):
+        few = pixels.is_cuda and len(part) < at_once and len(samples) > 1
+        yield (pixels[-at_once:] if few else part), sample
+
+
+@dataclass(frozen=True)
+class StreamLoader:
+    """Images that worker processes read: a worker crops all views of an image, the device does the rest."""
+
+    images: StreamedImages
+    pipeline: Recipe
+    seed: int
+    device: torch.device
+    workers: int
+    progress: bool = False
+    unreadable: dict[Path | str, str] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> Tensor:
+        if self.images.labels is None:
+            return torch.full((len(self),), -1, device=self.device)
+        return self.images.labels.to(self.device)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.images.classes
+
+    @property
+    def at_once(self) -> int:
+        return 256 if self.device.type == "cuda" else 64
+
+    @property
+    def labelled(self) -> "StreamLoader":
+        known = self.labels >= 0
+        return self if bool(known.all()) else self[known.nonzero()[:, 0]]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Tensor) -> "StreamLoader":
+        return replace(self, images=self.images[index.cpu()])
+
+    def training(self, order: Order, dtype: torch.dtype) -> Generator[Batch, None, None]:
+        return Crops(self, self.pipeline, dtype).batches(order)
+
+    def centers(self) -> Iterator[tuple[Tensor, Tensor]]:
+        side = self.pipeline.resize or self.pipeline.size
+        stream = self.stream(partial(middle_of, side=side), side, fill=False)
+        with progress_bar("reading images", len(self), show=self.progress) as bar:
+            for pixels, sample in stream.every(self.at_once):
+                yield evaluation_view(pixels.to(self.device, non_blocking=True), self.pipeline), sample.to(self.device)
+                bar.update(int(sample[-1]) + 1)
+
+    def cropped(self, order: Iterable[tuple[int, Tensor]], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+        pipeline = replace(self.pipeline, augmentations=(self.pipeline.probe,))
+        for batch in Crops(self, pipeline, dtype, draws=PROBE).batches((epoch, [sample]) for epoch, sample in order):
+            assert batch.label is not None
+            yield batch.views[0], batch.label
+
+    def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+        made = Crops(self, with_views(self.pipeline, views), dtype, fill=False)
+        parts = torch.arange(len(self)).split(self.at_once // 4)
+        with progress_bar("reading views", len(self), show=self.progress) as bar:
+            for decoded in made.stream(made.wanted(sample, 0) for sample in parts):
+                yield made.finish(decoded, 0).views
+                bar.update(int(decoded.sample[-1]) + 1)
+
+    def stream(self, make: Make, side: int, fill: bool) -> Stream:
+        return Stream(
+            self.images.reader,
+            make,
+            side=side,
+            workers=self.workers,
+            pin=self.device.type == "cuda",
+            fill=fill,
+            unreadable=self.unreadable,
+        )
+
+
+class Crops:
+    """Random views of streamed images: cropped by the workers, finished on the device.
+
+    Args:
+        loader: The images.
+        pipeline: The views.
+        dtype: Of the views.
+        draws: The stream of random numbers that crops and colours are drawn from.
+        fill: Whether another image takes the place of one that cannot be read.
+    """
+
+    def __init__(
+        self, loader: StreamLoader, pipeline: Recipe, dtype: torch.dtype, draws: int = VIEWS, fill: bool = True
+    ) -> None:
+        self.pipeline, self.seed, self.device, self.dtype = pipeline, loader.seed, loader.device, dtype
+        self.draws = draws
+        self.labels = None if loader.images.labels is None else loader.labels
+        self.stream = loader.stream(partial(crops, recipe=pipeline), smallest_side(pipeline), fill)
+
+    def batches(self, order: Order) -> Generator[Batch, None, None]:
+        """Workers go on to the next epoch while the last batches of this one are used."""
+        epochs: deque[int] = deque()  # of the batches that are on their way
+
+        def wanted() -> Iterator[list[Wanted]]:
+            for epoch, samples in order:
+                for sample in torch.cat(list(samples)).cpu().split([len(sample) for sample in samples]):
+                    epochs.append(epoch)
+                    yield self.wanted(sample, epoch)
+
+        for decoded in self.stream(wanted()):
+            yield self.finish(decoded, epochs.popleft())
+
+    def wanted(self, sample: Tensor, epoch: int) -> list[Wanted]:
+        numbers = crop_numbers(self.pipeline, sample, self.seed, epoch, self.draws)
+        return [Wanted(number, how) for number, how in zip(sample.tolist(), numbers, strict=True)]
+
+    def finish(self, decoded: Decoded, epoch: int) -> Batch:
+        """What is done on the device."""
+        pinned = decoded.sample.pin_memory() if self.device.type == "cuda" else decoded.sample
+        pixels, sample = (x.to(self.device, non_blocking=True) for x in (decoded.pixels, pinned))
+        views = finished(pixels, sample, self.pipeline, self.seed, epoch, self.dtype, self.draws)
+        return Batch(views, sample, None if self.labels is None else self.labels[sample])

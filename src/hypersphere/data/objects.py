@@ -1,0 +1,312 @@
+"""Images that users hold as objects: arrays in a .npz or .npy file or in memory, or datasets of other libraries.
+
+A function of the user's, `package.module:function`, may make any of these.
+"""
+
+import hashlib
+import inspect
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hypersphere.data.dataset import DataOptions, Dataset, Given, Hints, Holdout, ImageSet, Split
+from hypersphere.data.decode import Unreadable
+from hypersphere.data.files import classes_in_words
+from hypersphere.data.images import Images, fingerprint
+from hypersphere.data.items import Items, as_bytes, is_item_dataset, labels_of
+from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
+from hypersphere.errors import UserError, first_line
+from hypersphere.util.written import edition, referred_to
+
+# part → what its images and labels may be called; MedMNIST's names, and Keras's
+NAMES = {
+    "train": (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("x", "y")),
+    "val": (("val_images", "val_labels"), ("x_val", "y_val")),
+    "test": (("test_images", "test_labels"), ("x_test", "y_test")),
+}
+_LABELS = {labels for pairs in NAMES.values() for _, labels in pairs}
+_KNOWN = _LABELS | {images for pairs in NAMES.values() for images, _ in pairs}
+IN_MEMORY = "in-memory-"  # begins the name of an object that was given to hs.pretrain
+WANTED = (
+    "images, (images, labels), a dictionary of train_images, train_labels, test_images, …, "
+    "or a torch or Hugging Face dataset"
+)
+
+
+class ObjectDataset(Dataset):
+    """Arrays, or a dataset object, which `make` gives when it is first needed."""
+
+    ignored = frozenset({"labels", "white"})
+
+    def __init__(self, name: str, options: DataOptions, make: Callable[[], Any]) -> None:
+        super().__init__(name, options)
+        self.make = make
+
+    @cached_property
+    def parts(self) -> dict[str, Any]:
+        """What is learned from, "train"; and "val" and "test" if there are such images."""
+        return parts_of(self.name, self.make())
+
+    def split(self, holdout: Holdout, run: Path | None = None) -> Split:
+        split = self._split(holdout)
+        if run is not None and holdout == self.options.holdout:
+            began = json.loads((run / "run.json").read_text()).get("images")
+            if began not in (None, content_hash(split)):
+                changed = "other images or labels than when the run began, or holds out others"
+                raise UserError(f"cannot continue {run}: {self.name} has {changed}")
+        return split
+
+    def _split(self, holdout: Holdout) -> Split:
+        train = self.parts["train"]
+        if holdout == "test":
+            return Split(train, test_of(self.parts, self.name, "arrays test_images and test_labels, or a part test"))
+        if "val" in self.parts:
+            return Split(train, self.parts["val"])
+        rest, some = held_out_of(train.labels if train.classes else None, len(train))
+        return Split(train[rest], train[some])
+
+    def run_record(self, split: Split) -> dict[str, Any]:
+        return {"images": content_hash(split)}
+
+    def summary(self) -> str:
+        train = self.parts["train"]
+        height, width = _shape(train)
+        return f"{self.name}: {len(train):,} images of {height} × {width} pixels; {classes_in_words(train)}"
+
+    def recipe_hints(self) -> Hints:
+        train = self.parts["train"]
+        return Hints(len(train), min(_shape(train)))
+
+    def edition(self) -> str:
+        return "" if self.name.startswith(IN_MEMORY) else edition(self.name)
+
+
+def _shape(images: ImageSet) -> tuple[int, int]:
+    """Height and width in pixels; of a dataset's samples, the first one's."""
+    if isinstance(images, Images):
+        return images.pixels.shape[2], images.pixels.shape[3]
+    try:
+        first = images.reader.read(0, None)
+    except Unreadable as reason:
+        raise UserError(f"the first sample of the dataset cannot be read: {reason}") from None
+    return first.shape[1], first.shape[2]
+
+
+def content_hash(images: tuple[ImageSet, ...]) -> str:
+    """Of pixels and labels; of samples that have to be read, of their labels and of some pixels."""
+    if all(isinstance(some, Images) for some in images):
+        return fingerprint(images)  # type: ignore[arg-type]
+    digest = hashlib.sha256()
+    for some in images:
+        assert isinstance(some, Items)
+        digest.update(some.index.numpy().tobytes())
+        digest.update(b"" if some.labels is None else some.labels.numpy().tobytes())
+        for number in evenly(len(some), 16).tolist():
+            try:
+                digest.update(some.reader.read(number, None).numpy().tobytes())
+            except Unreadable as reason:
+                digest.update(str(reason).encode())
+    return digest.hexdigest()[:12]
+
+
+_GIVEN: WeakValueDictionary[str, ObjectDataset] = WeakValueDictionary()  # by name; kept as long as somebody uses them
+
+
+def remember(given: Any) -> ObjectDataset:
+    """A dataset of an object in memory, which `resolve` finds again by its name while somebody holds it.
+
+    The name is made from the content, so that a resumed run knows whether it gets the same images.
+    """
+    parts = parts_of("data", given)
+    name = IN_MEMORY + content_hash(tuple(parts.values()))
+    return _GIVEN.setdefault(name, _with_parts(name, Given(name), lambda: given, parts))
+
+
+def remembered(name: str, options: DataOptions) -> ObjectDataset:
+    """The dataset that `remember` named so; if this process has none, one whose images cannot be read."""
+    known = _GIVEN.get(name)
+    if known is None:
+        return ObjectDataset(name, options, lambda: _forgotten(name))
+    return _with_parts(name, options, lambda: known.make(), known.parts)  # `known` lives as long as this one
+
+
+def _forgotten(name: str) -> Any:
+    raise UserError(f"{name} was an object in memory: pass the same images again as `data`")
+
+
+def _with_parts(name: str, options: DataOptions, make: Callable[[], Any], parts: dict[str, Any]) -> ObjectDataset:
+    dataset = ObjectDataset(name, options, make)
+    dataset.parts = parts
+    return dataset
+
+
+def is_object(given: Any) -> bool:
+    """Whether this may be images in memory or a dataset object: what `parts_of` takes."""
+    return isinstance(given, np.ndarray | Tensor | Mapping | tuple) or is_item_dataset(given)
+
+
+def parts_of(name: str, given: Any) -> dict[str, Any]:
+    """By part: "train", and "val" and "test" if there are such images.
+
+    Raises:
+        UserError: If `given` is not what `WANTED` says.
+    """
+    if is_item_dataset(given):
+        return {"train": _items(name, given)}
+    if isinstance(given, tuple) and len(given) == 2 and is_item_dataset(given[0]):
+        return {"train": _items(name, given[0], given[1])}
+    if isinstance(given, Mapping) and given and all(map(is_item_dataset, given.values())):
+        parts = {PARTS.get(str(key).lower(), ""): dataset for key, dataset in given.items()}
+        if "train" not in parts:
+            raise UserError(f"{name} has no part train to learn from (there are {', '.join(map(str, given))})")
+        return {part: _items(name, dataset) for part, dataset in parts.items() if part}
+    return _array_parts(name, _named(name, given))
+
+
+def _items(name: str, dataset: Any, labels: Any = None) -> Items:
+    names: Any = ()
+    if labels is None:
+        labels, names = labels_of(dataset)
+    if not len(dataset):
+        raise UserError(f"{name} has no samples")
+    index = torch.arange(len(dataset))
+    if labels is None:
+        return Items(dataset, index)
+    checked = _checked(name, _array(labels), len(dataset))
+    classes = _classes(name, {"train": checked})
+    told = tuple(map(str, classes.tolist()))
+    if names and checked.dtype.kind == "i" and len(classes) and int(classes.max()) < len(names):
+        classes, told = np.arange(len(names)), tuple(map(str, names))
+    return Items(dataset, index, _places(checked, classes, len(dataset)), told)
+
+
+def _array_parts(name: str, arrays: dict[str, Any]) -> dict[str, Images]:
+    """Labels count if there are some to learn from."""
+    pairs = _pairs(name, arrays)
+    pixels = {part: in_colours(f"{name}, {images}", _array(arrays[images])) for part, (images, _) in pairs.items()}
+    labels = {
+        part: _checked(f"{name}, {its}", _array(arrays[its]), len(pixels[part]))
+        for part, (_, its) in pairs.items()
+        if its in arrays
+    }
+    classes = _classes(name, labels) if "train" in labels else np.empty(0)
+    told = tuple(map(str, classes.tolist()))
+    return {part: Images(some, _places(labels.get(part), classes, len(some)), told) for part, some in pixels.items()}
+
+
+def _pairs(name: str, arrays: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """The names of the images and labels of each part."""
+    there_are = {part: [pair for pair in names if pair[0] in arrays] for part, names in NAMES.items()}
+    found = {part: pairs[0] for part, pairs in there_are.items() if pairs}
+    there = ", ".join(arrays) or "none"
+    if "train" not in found:
+        wanted = ", ".join(images for images, _ in NAMES["train"])
+        raise UserError(f"{name} has no images to learn from: name the array {wanted} (found {there})")
+    used = {labels for pairs in there_are.values() for _, labels in pairs}
+    if strays := [key for key in arrays if key in _LABELS - used]:
+        raise UserError(f"{name}: {strays[0]} has no images of a matching name (found {there})")
+    return found
+
+
+def made_by(name: str) -> Any:
+    """What the user's function returns."""
+    make = referred_to(name)
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        raise UserError(f"{name} must be a function that takes no arguments ({error})") from None
+    try:
+        return make()
+    except UserError:
+        raise
+    except Exception as error:  # whatever that code raises
+        raise UserError(f"{name} failed ({type(error).__name__}: {first_line(error)})") from error
+
+
+def arrays_of_file(path: Path) -> dict[str, Any]:
+    """The arrays with a known name; of others the names alone."""
+    try:
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.lib.npyio.NpzFile):
+            return {"images": found}
+        with found:
+            return {name: found[name] if name in _KNOWN else () for name in found.files}
+    except FileNotFoundError:
+        raise UserError(f"file not found: {path}") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} cannot be read ({first_line(error)})") from None
+
+
+def _named(name: str, given: Any) -> dict[str, Any]:
+    """Arrays by name, of a dictionary, of (images, labels) or of images alone."""
+    if isinstance(given, Mapping):
+        return {str(key): value for key, value in given.items() if value is not None}
+    if isinstance(given, tuple) and len(given) == 2:
+        return {"images": given[0], "labels": given[1]}
+    if isinstance(given, np.ndarray | Tensor):
+        return {"images": given}
+    raise UserError(f"{name} must be {WANTED}, got {type(given).__name__}")
+
+
+def _array(given: Any) -> np.ndarray:
+    return given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+
+
+def _checked(name: str, labels: np.ndarray, images: int) -> np.ndarray:
+    """One label for each image: integers or strings."""
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.dtype.kind == "O" and {type(label) for label in labels.flat} in ({str}, {int}):  # a column of pandas, say
+        labels = np.array(labels.tolist())
+    if labels.shape != (images,) or labels.dtype.kind not in "biuU":
+        wanted = f"integers or strings, one for each of the {images} images"
+        raise UserError(f"{name}: labels must be {wanted}, got {labels.dtype} of shape {labels.shape}")
+    return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
+
+
+def _classes(name: str, labels: dict[str, np.ndarray]) -> np.ndarray:
+    """The distinct labels, sorted, without −1. Empty if no training image has a label."""
+    if len({part.dtype.kind for part in labels.values()}) > 1:
+        raise UserError(f"{name}: labels must be integers in all of {', '.join(labels)}, or strings in all")
+    if labels["train"].dtype.kind == "i" and not (labels["train"] >= 0).any():
+        return np.empty(0)
+    found = np.unique(np.concatenate(list(labels.values())))
+    return found[found >= 0] if found.dtype.kind == "i" else found
+
+
+def _places(labels: np.ndarray | None, classes: np.ndarray, images: int) -> Tensor:
+    """The place of each label among the classes; −1 if unknown."""
+    places = np.full(images, -1)
+    if labels is not None and len(classes):
+        known = np.isin(labels, classes)
+        places[known] = np.searchsorted(classes, labels[known])
+    return torch.from_numpy(places)
+
+
+def in_colours(name: str, pixels: np.ndarray) -> Tensor:
+    """(N, 3, H, W) uint8, of grey or colour images with channels first or last, uint8 or floats from 0 to 1."""
+    shape = f"{pixels.dtype} of shape {pixels.shape}"
+    if pixels.dtype.kind == "f" and pixels.size:
+        try:
+            pixels = as_bytes(torch.from_numpy(pixels)).numpy()
+        except Unreadable as reason:
+            raise UserError(f"{name}: {reason}") from None
+    if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size:
+        wanted = "uint8 (0 to 255), or floats from 0 to 1, of shape N × H × W, N × H × W × C or N × C × H × W"
+        raise UserError(f"{name}: images must be {wanted}, got {shape}")
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    elif pixels.shape[3] in (1, 3):
+        pixels = pixels.transpose(0, 3, 1, 2)
+    if pixels.shape[1] not in (1, 3):
+        raise UserError(f"{name}: images must have 1 or 3 channels, got {shape}")
+    found = torch.empty(len(pixels), 3, *pixels.shape[2:], dtype=torch.uint8)
+    found.numpy()[...] = pixels
+    return found
