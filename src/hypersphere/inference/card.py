@@ -15,6 +15,7 @@ from hypersphere.nn.weights import WEIGHTS
 from hypersphere.nn.zoo import OPTIONS
 from hypersphere.runs.build import view_recipe
 from hypersphere.runs.machine import provenance
+from hypersphere.runs.results import evaluations_of
 from hypersphere.runs.run import Run
 from hypersphere.util.written import is_reference, referred_to
 
@@ -40,7 +41,7 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
         "load": lines or f"no library has {config.encoder}: hypersphere.load(FOLDER) reads it",
         "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": config.to_json()},
-        "metrics": _measured(run),
+        "metrics": evaluations_of(run.path, run.config.hash, run.step),
         "versions": _versions(),
     }
 
@@ -125,14 +126,6 @@ def _changes(config: Config, channels: int, encoder: nn.Module) -> Iterator[str]
         yield f"model.fc = torch.nn.Linear({last.in_features}, {last.out_features})"
     else:
         yield "model.fc = torch.nn.Identity()"
-
-
-def _measured(run: Run) -> dict[str, Any]:
-    """What evaluation.json says of this state of the encoder."""
-    found = run.evaluations
-    if (found.pop("hash", None), found.pop("step", None)) != (run.config.hash, run.step):
-        return {}
-    return found
 
 
 def _versions() -> dict[str, str]:
