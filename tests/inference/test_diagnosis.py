@@ -177,8 +177,8 @@ def test_embeddings_in_memory_are_an_array_or_what_can_be_one():
         (None, "diagnose looks at .*, not at a NoneType"),
         (len, "diagnose looks at .*, not at a builtin_function_or_method"),
         ([[1.0, 2.0], [3.0]], "these are no rows, or not as long as each other"),
-        (torch.ones(3, 4, dtype=torch.complex64), "holds complex64: embeddings are numbers"),
-        (["a", "b"], "embeddings are numbers"),
+        (torch.ones(3, 4, dtype=torch.complex64), "embeddings holds complex64: expected numbers"),
+        (["a", "b"], "embeddings holds <U1: expected numbers"),
     ],
 )
 def test_what_cannot_be_looked_at_is_told(target, told):

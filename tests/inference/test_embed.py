@@ -17,14 +17,13 @@ from pyarrow import parquet
 
 import hypersphere.inference.embed as embedding
 from hypersphere.cli import main
-from hypersphere.diagnostics.embeddings import read_embeddings
 from hypersphere.errors import UserError
 from hypersphere.inference import vectors
 from hypersphere.inference.embed import embed
 from hypersphere.inference.exporting import export
 from hypersphere.inference.loading import Loaded
 from hypersphere.inference.neighbours import neighbours
-from hypersphere.inference.vectors import Piece, read_vectors
+from hypersphere.inference.vectors import Piece, read_embeddings, read_vectors
 from hypersphere.train import load_checkpoint, save_checkpoint
 from tests.inference.hands import KINDS, by_hand, rows, told
 from tests.pictures import draw

@@ -3,7 +3,7 @@
 from hypersphere.diagnostics.circle import angle_counts, plane_density, von_mises_density
 from hypersphere.diagnostics.cloud import Cloud, Measured, distinct, gather
 from hypersphere.diagnostics.collapse import CollapseAlarm, SpreadMonitor, spread
-from hypersphere.diagnostics.embeddings import Embeddings, of_array, read_embeddings
+from hypersphere.diagnostics.embeddings import Embeddings, of_array
 from hypersphere.diagnostics.even import even_energy, even_uniformity
 from hypersphere.diagnostics.findings import Finding, aligned, findings_of, on_the_circle
 from hypersphere.diagnostics.gradients import GradientMonitor, Losses, gradient_ratios
@@ -35,7 +35,6 @@ __all__ = [
     "on_the_circle",
     "plane_density",
     "rank_me",
-    "read_embeddings",
     "spread",
     "von_mises_density",
 ]

@@ -22,11 +22,11 @@ from hypersphere.diagnostics import (
     findings_of,
     gather,
     of_array,
-    read_embeddings,
 )
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen, not_zero
 from hypersphere.inference.subject import Subject, Wishes, as_bytes, subject_of
+from hypersphere.inference.vectors import read_embeddings
 from hypersphere.regularize import groups_of, layers_of
 from hypersphere.runs.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
