@@ -18,7 +18,7 @@ def test_angles_fall_into_their_bins():
     counts = angle_counts(points(bin_angles()))
     assert counts.tolist() == [1] * BINS
     assert angle_counts(points([0.001] * 5)).argmax() == BINS // 2
-    with pytest.raises(ValueError, match="two dimensions"):
+    with pytest.raises(ValueError, match=r"features must have shape \(N, 2\), got \(5, 3\)"):
         angle_counts(torch.randn(5, 3))
 
 

@@ -187,7 +187,7 @@ def test_a_run_that_was_moved_or_exported_is_known_by_its_weights(digits, drawn,
     state = load_checkpoint(moved / "checkpoint.pt")
     state["method"]["encoder.features.0.weight"] += 1e-3
     save_checkpoint(moved / "checkpoint.pt", state)
-    with pytest.raises(UserError, match=r"was made by other weights than .*moved has now"):
+    with pytest.raises(UserError, match=r"was made with other weights than .*moved has now"):
         neighbours(out, [query], encoder=moved)
 
 
@@ -211,7 +211,7 @@ def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
         ((digits, "-o", out), "hypersphere embed RUN IMAGES -o FILE.parquet"),
         (
             (tmp_path / "gone", images, "-o", out),
-            "there is no .*gone: give a run's folder, or one that hypersphere export wrote",
+            "gone does not exist: expected the folder of a run, or one that hypersphere export wrote",
         ),
         ((images, images, "-o", out), "neither a run .* nor an exported encoder"),
         ((bare, images, "-o", out), "there is no checkpoint"),

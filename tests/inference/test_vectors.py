@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hypersphere.diagnostics import gather, of_array
+from hypersphere.diagnostics import of_array, summarize
 from hypersphere.errors import UserError
 from hypersphere.inference import vectors
 from hypersphere.inference.vectors import read_embeddings
@@ -97,5 +97,8 @@ def test_files_that_are_damaged(tmp_path):
         UserError, match=r"objects.npz:embeddings holds Python objects, perhaps rows of different lengths"
     ):
         read_embeddings(tmp_path / "objects.npz")
-    with pytest.raises(UserError, match=r"row 17 \(counted from 0\) holds NaN"):
-        gather(of_array(np.where(np.arange(50)[:, None] == 17, np.nan, X)))
+    with pytest.raises(
+        UserError,
+        match=r"embeddings: row 17 \(counted from 0\) has NaN, infinity or a number beyond float32: remove it",
+    ):
+        summarize(of_array(np.where(np.arange(50)[:, None] == 17, np.nan, X)))

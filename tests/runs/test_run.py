@@ -133,7 +133,7 @@ def test_features_that_are_no_numbers_have_no_accuracy(folder, capsys, probe):
             value.fill_(torch.nan)
     save_checkpoint(folder / "checkpoint.pt", saved)
     assert main(["evaluate", str(folder), "--probes", probe, "--device", "cpu"]) == 2
-    assert "1137 of 1137 images have features of NaN or infinity: did it diverge?" in capsys.readouterr().err
+    assert "1137 of 1137 images have features of NaN or infinity: did the run diverge?" in capsys.readouterr().err
     assert not (folder / "evaluation.json").exists()
 
 

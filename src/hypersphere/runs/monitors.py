@@ -15,7 +15,7 @@ from hypersphere.data.splits import drawn, evenly, of_each_class
 from hypersphere.diagnostics import EnergyMonitor, GradientMonitor, Losses, SpreadMonitor
 from hypersphere.distributed.collectives import size
 from hypersphere.evaluate import KnnMonitor, centre
-from hypersphere.evaluate.features import fitting
+from hypersphere.evaluate.features import images_that_fit
 from hypersphere.methods import Batch, Method
 from hypersphere.regularize import has_neurons
 from hypersphere.runs.build import regularizes_weights, trainer_of, view_recipe
@@ -55,7 +55,7 @@ def _gradients(config: Config, method: Method, learnt: Images, how: Execution) -
     """
     if not regularizes_weights(config) or size() > 1 or (method.growing and in_files(config)):
         return []
-    fits = fitting(learnt.pixels, centre(view_recipe(config)))
+    fits = images_that_fit(learnt.pixels, centre(view_recipe(config)))
     batch = min(DIFFERENTIATED, config.micro_batch or config.batch, fits, len(learnt))
     if batch < 2:  # BatchNorm cannot learn from one image
         return []
@@ -91,7 +91,7 @@ def _to_show(config: Config, images: int, count: int) -> Tensor:
 
 def _pieces(views: Recipe, images: Images) -> tuple[Tensor, ...]:
     """Photographs, shown all at once, would fill gigabytes."""
-    return torch.arange(len(images), device=images.pixels.device).split(fitting(images.pixels, centre(views)))
+    return torch.arange(len(images), device=images.pixels.device).split(images_that_fit(images.pixels, centre(views)))
 
 
 def _watched(config: Config, known: Images, learnt: Images) -> tuple[Images, Images]:
