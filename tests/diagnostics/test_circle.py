@@ -5,8 +5,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from hypersphere.diagnostics import angle_counts, plane_density, von_mises_density
-from hypersphere.diagnostics.circle import BINS, bin_angles
+from hypersphere.diagnostics.circle import BINS, angle_counts, bin_angles, plane_density, von_mises_density
 
 
 def points(angles):

@@ -15,7 +15,7 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.data import load_data
-from hypersphere.diagnostics import EnergyMonitor
+from hypersphere.diagnostics.layers import EnergyMonitor
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     InMemory,

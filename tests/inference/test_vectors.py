@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hypersphere.diagnostics import of_array, summarize
+from hypersphere.diagnostics.cloud import summarize
+from hypersphere.diagnostics.embeddings import of_array
 from hypersphere.errors import UserError
 from hypersphere.inference import vectors
 from hypersphere.inference.vectors import read_embeddings

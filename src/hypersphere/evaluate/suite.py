@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from hypersphere import sphere
 from hypersphere.data import Images
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
@@ -24,31 +25,21 @@ from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.evaluate.pictures import Pictures, centre
 from hypersphere.probes import EVERY_PROBE, PROBES
-from hypersphere.sphere import (
-    alignment,
-    alpha_req,
-    cluster_learnability,
-    effective_rank,
-    intrinsic_dimension,
-    lidar,
-    rankme,
-    uniformity,
-    wasserstein_uniformity,
-)
+from hypersphere.sphere import alignment, lidar
 from hypersphere.util.progress import progress_bar
 from hypersphere.views import Recipe
 
 Evaluation = dict[str, dict[str, float]]  # measures by probe
 Stored = tuple[Tensor, Tensor, Tensor, Tensor]  # features, labels, queries, truth
-MEASURES = {  # of held-out features, without labels
-    "uniformity": uniformity,
-    "effective_rank": effective_rank,
-    "rankme": rankme,
-    "alpha_req": alpha_req,
-    "wasserstein_uniformity": wasserstein_uniformity,
-    "cluster_learnability": cluster_learnability,
-    "intrinsic_dimension": intrinsic_dimension,
-}
+LABEL_FREE = (  # measures of `sphere`, of held-out features
+    "uniformity",
+    "effective_rank",
+    "rankme",
+    "alpha_req",
+    "wasserstein_uniformity",
+    "cluster_learnability",
+    "intrinsic_dimension",
+)
 VIEWED, VIEWS = 1000, 10  # LiDAR and alignment: at most so many held-out images, and views of each
 
 
@@ -147,7 +138,7 @@ def _measure_sphere(features: Tensor, features_of_views: Callable[[], Tensor]) -
     if len(rows) < len(features):
         found["zero_rows"] = len(features) - len(rows)
     if len(rows) > 1:
-        found |= {name: float(measure(rows)) for name, measure in MEASURES.items()}
+        found |= {name: float(getattr(sphere, name)(rows)) for name in LABEL_FREE}
         views = features_of_views()
         views = views[views.any(dim=2).all(dim=1)]
         apart = alignment(views[:, 0], views[:, 1]) if len(views) else math.nan

@@ -12,17 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hypersphere.diagnostics import (
-    Embeddings,
-    Finding,
-    alignment_finding,
-    block_outputs,
-    even_energy,
-    findings_of,
-    of_array,
-    summarize,
-    without_duplicates,
-)
+from hypersphere.diagnostics.cloud import summarize, without_duplicates
+from hypersphere.diagnostics.embeddings import Embeddings, of_array
+from hypersphere.diagnostics.even import even_energy
+from hypersphere.diagnostics.findings import Finding, alignment_finding, findings_of
+from hypersphere.diagnostics.layers import block_outputs
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen, nonzero_rows
 from hypersphere.inference.subject import Subject, Wishes, as_bytes, subject_of

@@ -86,12 +86,21 @@ class Preprocess:
 
     def opened(self, picture: Picture) -> Any:
         """The image as a PIL image in RGB."""
-        if isinstance(picture, str | os.PathLike | bytes):
-            return _read(picture if isinstance(picture, bytes) else os.fspath(picture), self.side, self.white)
+        if isinstance(picture, str | os.PathLike):
+            picture = os.fspath(picture)
+            if isinstance(file := file_or_member(picture), Path) and not file.exists():
+                raise UserError(f"{shown(picture)} does not exist")
+        try:
+            if isinstance(picture, str | bytes):
+                content = opened(picture) if isinstance(picture, str) else picture
+                return read_image(content, self.side, self.white)
+            if _is_pil(picture):
+                return as_rgb(picture, self.white)
+        except Unreadable as reason:
+            name = shown(picture) if isinstance(picture, str) else f"an image given as {type(picture).__name__}"
+            raise UserError(f"{name} cannot be read ({reason})") from None
         if isinstance(picture, Tensor | np.ndarray):
-            return _pictured(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
-        if _is_pil(picture):
-            return _in_colours(picture, self.white)
+            return _from_array(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
         kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
         raise UserError(f"an image must be {kinds}, got {type(picture).__name__}")
 
@@ -106,31 +115,13 @@ class Preprocess:
         return centre(recipe)(in_channels(images, len(self.mean)).pixels)
 
 
-def _read(file: str | bytes, side: int, white: int | None) -> Any:
-    """Open an image by its path, by the name of a member of a tar file, or by its content."""
-    if isinstance(file, str) and isinstance(named := file_or_member(file), Path) and not named.exists():
-        raise UserError(f"{shown(file)} does not exist")
-    try:
-        return read_image(file if isinstance(file, bytes) else opened(file), side, white)
-    except Unreadable as reason:
-        name = shown(file) if isinstance(file, str) else "an image given as bytes"
-        raise UserError(f"{name} cannot be read ({reason})") from None
-
-
 def _is_pil(picture: Any) -> bool:
     from PIL import Image
 
     return isinstance(picture, Image.Image)
 
 
-def _in_colours(image: Any, white: int | None) -> Any:
-    try:
-        return as_rgb(image, white)
-    except Unreadable as reason:
-        raise UserError(f"the image cannot be used ({reason})") from None
-
-
-def _pictured(pixels: np.ndarray) -> Any:
+def _from_array(pixels: np.ndarray) -> Any:
     from PIL import Image
 
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or not pixels.size:

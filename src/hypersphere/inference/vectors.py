@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -49,12 +49,6 @@ class Vectors:
     pieces: Callable[[], Iterator[Piece]]
 
 
-class Writer(Protocol):
-    def write(self, piece: Piece) -> None: ...
-    def finish(self) -> None: ...
-    def discard(self) -> None: ...
-
-
 def check_output(path: Path) -> None:
     """Refuse an output file that cannot be written, before anything is computed."""
     if path.suffix not in WRITTEN:
@@ -64,7 +58,7 @@ def check_output(path: Path) -> None:
         _pyarrow(path)
 
 
-def writer(scratch: Path, kind: str, dimensions: int, about: dict[str, Any], names_are_text: bool) -> Writer:
+def writer(scratch: Path, kind: str, dimensions: int, about: dict[str, Any], names_are_text: bool) -> "Writer":
     """A writer of the kind of file that the suffix `kind` names, into the file `scratch`."""
     make = _ParquetWriter if kind == ".parquet" else _NpzWriter
     return make(scratch, dimensions, about, names_are_text)
@@ -102,12 +96,7 @@ def read_embeddings(path: Path) -> Embeddings:
         raise UserError(f"{path} is empty")
     with _damage_reported(path):
         found = kinds[path.suffix](path)
-
-    def pieces() -> Iterator[np.ndarray]:
-        with _damage_reported(path):
-            yield from found.pieces()
-
-    return replace(found, pieces=pieces)
+    return replace(found, pieces=partial(_reporting_damage, path, found.pieces))
 
 
 def read_vectors(path: Path) -> Vectors:
@@ -130,12 +119,7 @@ def read_vectors(path: Path) -> Vectors:
         raise UserError(not_ours) from None
     if missing:
         raise UserError(f"{not_ours}: its metadata lacks {', '.join(sorted(missing))}")
-
-    def pieces() -> Iterator[Piece]:
-        with _damage_reported(path):
-            yield from found.pieces()
-
-    return replace(found, pieces=pieces)
+    return replace(found, pieces=partial(_reporting_damage, path, found.pieces))
 
 
 @contextlib.contextmanager
@@ -191,6 +175,11 @@ def _array(name: str, open_array: Callable[[], IO[bytes]]) -> Embeddings:
     check_embeddings(shape, dtype, name)
     step = max(1, PIECE // (shape[1] * dtype.itemsize))
     return Embeddings(name, shape[0], shape[1], lambda: _rows(name, open_array, step))
+
+
+def _reporting_damage(path: Path, pieces: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    with _damage_reported(path):
+        yield from pieces()
 
 
 def _header(open_array: Callable[[], IO[bytes]]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -375,3 +364,6 @@ class _NpzWriter:
 def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> None:
     descr = np.lib.format.dtype_to_descr(dtype)
     np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+
+
+Writer = _ParquetWriter | _NpzWriter
