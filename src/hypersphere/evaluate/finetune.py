@@ -40,6 +40,17 @@ def few_labels(train: Pictures, share: float) -> Pictures:
     Args:
         train: Labelled images.
         share: Between 0 and 1.
+
+    Returns:
+        The chosen images; `train` itself if `share` is 1.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES, Views
+        >>> train, _ = (hs.evaluate.InMemory(images, Views(RECIPES["digits"], 0)) for images in load_data("digits"))
+        >>> len(train), len(hs.evaluate.few_labels(train, 0.1))
+        (1137, 110)
     """
     if share == 1:
         return train
@@ -87,6 +98,15 @@ def fine_tune(
 
     Raises:
         Diverged: If the loss or the scores are not finite.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES, Views
+        >>> train, test = (hs.evaluate.InMemory(images, Views(RECIPES["digits"], 0)) for images in load_data("digits"))
+        >>> encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 32))
+        >>> hs.evaluate.fine_tune(encoder, train, test, epochs=2).top1 > 50
+        True
     """
     batch = min(batch, len(train))
     epoch_steps = len(train) // batch

@@ -45,6 +45,14 @@ def linear(
 
     Returns:
         Top-1 and top-5 accuracy in per cent after the last epoch.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES, Views
+        >>> train, test = (hs.evaluate.InMemory(images, Views(RECIPES["digits"], 0)) for images in load_data("digits"))
+        >>> hs.evaluate.linear(nn.Flatten(), train, test, epochs=2).top1 > 50
+        True
     """
     batch = min(batch, len(train))
     epoch_steps = len(train) // batch

@@ -170,6 +170,14 @@ class KnnMonitor:
         neighbours: k.
         temperature: Temperature of the votes.
         precision: dtype in which the encoder computes.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES
+        >>> monitor = hs.evaluate.KnnMonitor(1, *load_data("digits"), RECIPES["digits"], neighbours=20, temperature=0.1)
+        >>> sorted(monitor(nn.Flatten()))
+        ['knn', 'uniformity_of_features']
     """
 
     def __init__(

@@ -16,6 +16,9 @@ def transferred(theirs: Recipe, own: Recipe) -> Recipe:
         theirs: Views of the other dataset.
         own: Views of the dataset that the encoder was trained on.
 
+    Returns:
+        Views of the other dataset that fit the encoder.
+
     Example:
         >>> from hypersphere.views import RECIPES
         >>> transferred(RECIPES["cifar100"], RECIPES["digits"]).size
@@ -30,6 +33,9 @@ def in_channels(images: Images, channels: int) -> Images:
     Args:
         images: Images of shape (N, C, H, W) with 1 or 3 channels.
         channels: 1 or 3.
+
+    Returns:
+        Images of shape (N, channels, H, W); `images` itself if nothing changes.
 
     Example:
         >>> images = Images(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2), ("a",))

@@ -1,6 +1,5 @@
 """Initial weights of an encoder: from a file, a run, an exported folder, or its library."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -25,23 +24,15 @@ def start_from(encoder: nn.Module, config: Config, channels: int) -> None:
     if config.init is None:
         return
     weights = _weights(config, channels)
+    if config.norm != "batch" and any(name.endswith("running_mean") for name in weights):
+        raise UserError(f"`init` {config.init} has BatchNorm, but `norm` {config.norm} has none: use `norm` batch")
     try:
         left_out = put_weights(encoder, weights, f"`init` {config.init}")
     except OtherShape as wrong:
         raise UserError(f"{wrong}{_advice(wrong, channels)}") from None
-    except UserError:
-        if config.norm == "batch" or not _have_batchnorm(weights):
-            raise
-        left_out = list(weights)
-    if config.norm != "batch" and _have_batchnorm(left_out):
-        raise UserError(f"`init` {config.init} has BatchNorm, but `norm` {config.norm} has none: use `norm` batch")
     listed = ", ".join(left_out[:3]) + (f" and {len(left_out) - 3} more" if len(left_out) > 3 else "")
     others = f"; ignored, since the encoder has no such layer: {listed}" if left_out else ""
     tell(f"{config.encoder} starts from {config.init}{others}")
-
-
-def _have_batchnorm(names: Iterable[str]) -> bool:
-    return any(name.endswith("running_mean") for name in names)
 
 
 def check_init(init: str | None) -> None:
