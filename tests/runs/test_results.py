@@ -57,7 +57,18 @@ def test_evaluations_of_another_state_are_replaced(tmp_path):
     assert evaluations_of(tmp_path, "hash", 4) == {"test": {"knn": {"top1": 5.0}}}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "3", '{"cell": "a"}', '{"config": {}, "evaluation": 3}'])
+DAMAGED = [
+    "",
+    "[]",
+    "{",
+    "3",
+    '{"cell": "a"}',
+    '{"config": {}, "evaluation": 3}',
+    '{"config": {}, "evaluation": {"knn": 3}}',
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_file(tmp_path, text):
     """A result is lost work, which the user is told. An evaluation is measured again."""
     (tmp_path / "evaluation.json").write_text(text)

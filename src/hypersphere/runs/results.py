@@ -102,7 +102,7 @@ def read_evaluations(run: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     state = {name: record[name] for name in ("hash", "step") if name in record}
-    return state | {name: _evaluation(values) for name, values in record.items() if isinstance(values, dict)}
+    return state | {name: _evaluation(_dicts(values)) for name, values in _dicts(record).items()}
 
 
 def evaluations_of(run: Path, hash: str, step: int) -> dict[str, Evaluation]:
@@ -134,8 +134,12 @@ def _read(file: Path) -> dict[str, Any]:
     return record
 
 
+def _dicts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: value for name, value in record.items() if isinstance(value, dict)}
+
+
 def _evaluation(saved: Mapping[str, Any]) -> Evaluation:
-    return {probe: _numbers(measures) for probe, measures in saved.items() if isinstance(measures, dict)}
+    return {probe: _numbers(measures) for probe, measures in saved.items()}
 
 
 def _numbers(measures: Mapping[str, float | None]) -> dict[str, float]:
