@@ -5,8 +5,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from hypersphere.diagnostics import angle_counts, plane_density, von_mises_density
-from hypersphere.diagnostics.circle import BINS, bin_angles
+from hypersphere.diagnostics.circle import BINS, angle_counts, bin_angles, plane_density, von_mises_density
 
 
 def points(angles):
@@ -18,7 +17,7 @@ def test_angles_fall_into_their_bins():
     counts = angle_counts(points(bin_angles()))
     assert counts.tolist() == [1] * BINS
     assert angle_counts(points([0.001] * 5)).argmax() == BINS // 2
-    with pytest.raises(ValueError, match="two dimensions"):
+    with pytest.raises(ValueError, match=r"features must have shape \(N, 2\), got \(5, 3\)"):
         angle_counts(torch.randn(5, 3))
 
 

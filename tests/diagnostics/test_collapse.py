@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.diagnostics import CollapseAlarm, SpreadMonitor
-from hypersphere.diagnostics.collapse import stays_collapsed
+from hypersphere.diagnostics.collapse import CollapseAlarm, SpreadMonitor, stays_collapsed
 from hypersphere.errors import Collapsed
 from hypersphere.sphere import alignment, effective_rank
 

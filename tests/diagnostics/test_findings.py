@@ -6,23 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from hypersphere.diagnostics import (
-    SpreadMonitor,
-    aligned,
-    findings_of,
-    gather,
-    of_array,
-    on_the_circle,
-    rank_me,
-    spread,
-)
 from hypersphere.diagnostics import cloud as clouds
-from hypersphere.diagnostics.collapse import is_collapsed
-from hypersphere.sphere import hyperspherical_energy, uniformity
+from hypersphere.diagnostics.cloud import summarize
+from hypersphere.diagnostics.collapse import SpreadMonitor, is_collapsed, spread
+from hypersphere.diagnostics.embeddings import of_array
+from hypersphere.diagnostics.findings import alignment_finding, findings_of, on_the_circle
+from hypersphere.sphere import hyperspherical_energy, rankme, uniformity
 
 
 def cloud_of(x):
-    return gather(of_array(np.asarray(x, dtype=np.float32)))
+    return summarize(of_array(np.asarray(x, dtype=np.float32)))
 
 
 def found(x):
@@ -36,8 +29,8 @@ def normal(*shape):
 def test_an_even_spread_is_healthy():
     seen = found(normal(2000, 32))
     assert {finding.health for finding in seen.values()} == {"good", ""}
-    assert seen["effective rank"].measured.value > 30
-    assert seen["spread by dimension"].measured.value == pytest.approx(1, abs=0.02)
+    assert seen["effective rank"].value > 30
+    assert seen["spread by dimension"].value == pytest.approx(1, abs=0.02)
 
 
 def test_one_point_is_collapse():
@@ -63,7 +56,7 @@ def test_collapsed_is_what_the_alarm_calls_so(dimensions):
             assert told[-1] == is_collapsed(seen), (width, shape, seen, sentences)
     assert 0.2 < np.mean(told) < 0.8
     crowded = np.ones((400, 128)) + 0.15 * normal(400, 128)
-    assert found(crowded)["uniformity (G2)"].measured.value == pytest.approx(-0.09, abs=0.03)
+    assert found(crowded)["uniformity (G2)"].value == pytest.approx(-0.09, abs=0.03)
     assert found(crowded)["uniformity (G2)"].health == "bad"
     assert "very crowded" in found(crowded)["uniformity (G2)"].sentence
 
@@ -71,7 +64,7 @@ def test_collapsed_is_what_the_alarm_calls_so(dimensions):
 def test_a_few_directions_are_very_narrow():
     seen = found(normal(2000, 2) @ normal(2, 256))
     assert seen["effective rank"].health == "bad"
-    assert seen["effective rank"].measured.value < 2.5
+    assert seen["effective rank"].value < 2.5
     assert "very narrow" in seen["effective rank"].sentence
     assert seen["uniformity (G2)"].health == "good"  # which does not see it
 
@@ -80,7 +73,7 @@ def test_a_pair_of_copies_is_told_and_leaves_the_energy_as_it_is():
     x = normal(400, 128)
     alone, beside = found(x), found(np.concatenate([x, x[:1]]))
     energy = beside["energy (a2)"]
-    assert energy.measured.value == pytest.approx(alone["energy (a2)"].measured.value, rel=1e-5)
+    assert energy.value == pytest.approx(alone["energy (a2)"].value, rel=1e-5)
     assert (energy.health, beside["copies"].health) == ("good", "weak")
     many = found(np.concatenate([x[:5]] * 80))
     assert (many["energy (a2)"].health, many["copies"].health) == ("bad", "bad")
@@ -90,8 +83,8 @@ def test_copies_and_rows_of_zeros_are_told():
     x = normal(100, 8)
     x[:20], x[30] = x[20], 0
     seen = found(x)
-    assert seen["zero rows"].measured.value == 1
-    assert seen["copies"].measured.value == pytest.approx(100 * 20 / 99)
+    assert seen["zero rows"].value == 1
+    assert seen["copies"].value == pytest.approx(100 * 20 / 99)
 
 
 def test_rows_of_zeros_do_not_count_as_points():
@@ -99,10 +92,10 @@ def test_rows_of_zeros_do_not_count_as_points():
     x = np.concatenate([np.ones((50, 8)) + 1e-4 * normal(50, 8), np.zeros((50, 8))])
     seen, alone = found(x), found(x[:50])
     assert {name: finding for name, finding in seen.items() if name != "zero rows"} == alone
-    assert "what follows is of the others" in seen["zero rows"].sentence
+    assert "the other findings are about the other rows" in seen["zero rows"].sentence
     nothing = found(np.zeros((50, 8)))
     assert [(f.name, f.health, f.sentence) for f in nothing.values()] == [
-        ("zero rows", "bad", "collapsed: hardly a row has a direction")
+        ("zero rows", "bad", "collapsed: fewer than two rows have a direction")
     ]
 
 
@@ -119,14 +112,14 @@ def test_all_rows_count_for_moments_and_a_sample_for_pairs(monkeypatch):
     for measure in (uniformity, lambda p: hyperspherical_energy(p, 1, "geodesic")):
         sampled, exact = cloud.measure(measure), float(measure(points))
         assert sampled.half_width is not None
-        assert abs(sampled.value - exact) < 2 * sampled.half_width < 0.1
+        assert abs(sampled.mean - exact) < 2 * sampled.half_width < 0.1
 
 
 def test_rank_me_is_the_entropy_of_the_singular_values():
     x = torch.from_numpy(normal(40, 6)) * torch.tensor([5.0, 3.0, 1.0, 0.1, 0.0, 0.0])
     values = np.linalg.svd(x.numpy(), compute_uv=False)
     share = values / values.sum() + 1e-7
-    assert float(rank_me(x)) == pytest.approx(math.exp(-(share * np.log(share)).sum()))
+    assert float(rankme(x)) == pytest.approx(math.exp(-(share * np.log(share)).sum()))
 
 
 def test_spread_of_known_points():
@@ -144,7 +137,7 @@ def test_more_dimensions_are_seen_along_the_principal_ones():
     x = torch.from_numpy(normal(30, 31)).float()
     few, many = on_the_circle(x), on_the_circle(torch.cat([x, x]))[:30]  # by the products of points, of dimensions
     torch.testing.assert_close(few.abs(), many.abs(), rtol=1e-4, atol=1e-5)
-    assert found(flat.numpy())["density on the circle"].measured.value == pytest.approx(1, abs=0.01)
+    assert found(flat.numpy())["density on the circle"].value == pytest.approx(1, abs=0.01)
 
 
 def test_views_of_different_images_are_all_of_them_in_any_order():
@@ -154,14 +147,14 @@ def test_views_of_different_images_are_all_of_them_in_any_order():
     x, y = (torch.nn.functional.normalize(side.double()) for side in (one, other))
     apart = torch.cdist(x, y).square()[~torch.eye(300, dtype=torch.bool)].mean().item()
     for order in (torch.arange(300), torch.randperm(300, generator=generator)):
-        assert f"{apart:.3g} unrelated" in aligned(one[order], other[order]).against
+        assert f"{apart:.3g} unrelated" in alignment_finding(one[order], other[order]).against
 
 
 @pytest.mark.parametrize("degrees", [0.25, 7.75, -172.0])
 def test_the_peak_on_the_circle_is_the_same_wherever_it_is(degrees):
     angle = torch.deg2rad(torch.tensor(degrees)) + 1e-3 * torch.randn(500, generator=torch.Generator().manual_seed(0))
     points = torch.stack([angle.cos(), angle.sin()], dim=1)
-    peak = findings_of(gather(of_array(points.numpy(), "points")))[-1]
+    peak = findings_of(summarize(of_array(points.numpy(), "points")))[-1]
     assert peak.name == "density on the circle"
     # of one von Mises kernel with κ = 50, times 2π: exp(κ) / I₀(κ)
-    assert peak.measured.value == pytest.approx(1 / torch.special.i0e(torch.tensor(50.0)).item(), rel=0.01)
+    assert peak.value == pytest.approx(1 / torch.special.i0e(torch.tensor(50.0)).item(), rel=0.01)

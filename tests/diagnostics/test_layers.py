@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.diagnostics import EnergyMonitor, block_outputs
+from hypersphere.diagnostics.layers import EnergyMonitor, block_outputs
 from hypersphere.nn import build_encoder
 from hypersphere.sphere import hyperspherical_energy, uniformity
 from tests.sphere import reference

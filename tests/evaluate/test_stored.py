@@ -74,18 +74,21 @@ def test_what_is_of_a_class_without_example_is_wrong(sets):
 @pytest.mark.parametrize(
     ("told", "change"),
     [
-        ("must be whole numbers, one for each of the 20 {0}, not torch.int64 of shape (19,)", lambda x, y: (x, y[:19])),
-        ("not torch.int64 of shape (1,)", lambda x, y: (x, y[:1])),
-        ("not torch.int64 of shape (20, 2)", lambda x, y: (x, torch.stack([y, y], 1))),
-        ("not torch.float32 of shape (20,)", lambda x, y: (x, y.float())),
-        ("{0} must be points × dimensions, not of shape (20, 4, 16)", lambda x, y: (x.view(20, 4, 16), y)),
-        ("{0} must be finite: 1 of 20 hold NaN", lambda x, y: (torch.cat([x[:19], x[:1] / 0]), y)),
-        ("{0} must be finite: 20 of 20 hold NaN", lambda x, y: (x.double() + 1e300, y)),
+        ("must be integers, one for each of the 20 {0}, got torch.int64 of shape (19,)", lambda x, y: (x, y[:19])),
+        ("got torch.int64 of shape (1,)", lambda x, y: (x, y[:1])),
+        ("got torch.int64 of shape (20, 2)", lambda x, y: (x, torch.stack([y, y], 1))),
+        ("got torch.float32 of shape (20,)", lambda x, y: (x, y.float())),
+        ("{0} must have shape (N, D), got (20, 4, 16)", lambda x, y: (x.view(20, 4, 16), y)),
+        ("{0} must be finite: 1 of 20 have NaN or infinity", lambda x, y: (torch.cat([x[:19], x[:1] / 0]), y)),
+        ("{0} must be finite: 20 of 20 have NaN or infinity", lambda x, y: (x.double() + 1e300, y)),
         ("queries must have", lambda x, y: (x[:, :63], y)),
-        ("{1} must say the class of one or more of the 20 {0}", lambda x, y: (x, torch.full_like(y, -1))),
-        ("{1} must say the class of one or more of the 0 {0}", lambda x, y: (x[:0], y[:0])),
-        ("{0} must be a tensor or array of numbers, not list", lambda x, y: (x.tolist(), y)),
-        ("{1} must be a tensor or array of numbers, not <U1", lambda x, y: (x, y.numpy().astype("U1"))),
+        (
+            "{1} must have a class, which is at least 0, for some of the 20 {0}",
+            lambda x, y: (x, torch.full_like(y, -1)),
+        ),
+        ("{1} must have a class, which is at least 0, for some of the 0 {0}", lambda x, y: (x[:0], y[:0])),
+        ("{0} must be a tensor or array of numbers, got list", lambda x, y: (x.tolist(), y)),
+        ("{1} must be a tensor or array of numbers, got <U1", lambda x, y: (x, y.numpy().astype("U1"))),
     ],
 )
 def test_what_is_wrong_is_told(sets, probe, told, change):
@@ -102,12 +105,12 @@ def test_what_is_wrong_is_told(sets, probe, told, change):
 @pytest.mark.parametrize(
     ("probe", "options", "told"),
     [
-        (knn, {"k": 0}, "k must be at least 1, not 0"),
-        (knn, {"temperature": 0}, "temperature must be above 0, not 0"),
-        (knn, {"temperature": math.nan}, "temperature must be above 0, not nan"),
-        (few_shot, {"shots": 0}, "at least 1, not 0 and 50"),
-        (few_shot, {"draws": 0}, "at least 1, not 1 and 0"),
-        (linear_cached, {"decay": -1.0}, "decay must be at least 0, not -1.0"),
+        (knn, {"k": 0}, "k must be at least 1, got 0"),
+        (knn, {"temperature": 0}, "temperature must be positive, got 0"),
+        (knn, {"temperature": math.nan}, "temperature must be positive, got nan"),
+        (few_shot, {"shots": 0}, "at least 1, got 0 and 50"),
+        (few_shot, {"draws": 0}, "at least 1, got 1 and 0"),
+        (linear_cached, {"decay": -1.0}, "decay must be at least 0, got -1.0"),
     ],
 )
 def test_options_that_mean_nothing_are_told(sets, probe, options, told):
@@ -119,7 +122,7 @@ def test_options_that_mean_nothing_are_told(sets, probe, options, told):
 def test_accuracy_wants_a_label_for_each_row(shape):
     with pytest.raises(ValueError, match=re.escape(f"got shapes (3, 6) and {shape}")):
         accuracy(torch.rand(3, 6), torch.zeros(shape, dtype=torch.long))
-    with pytest.raises(ValueError, match="one or more rows"):
+    with pytest.raises(ValueError, match="at least one row"):
         accuracy(torch.rand(0, 6), torch.zeros(0, dtype=torch.long))
 
 

@@ -87,7 +87,7 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
     assert diagnose(x).verdict == "healthy"
     np.save(tmp_path / "x.npy", x.astype(np.float64))
     assert diagnose(tmp_path / "x.npy").findings == diagnose(x).findings
-    with pytest.raises(UserError, match="`encoder` is about an encoder: embeddings needs none"):
+    with pytest.raises(UserError, match="`encoder` applies to encoders, not to embeddings"):
         diagnose(x, encoder="resnet18")
     assert diagnose(np.ones((50, 8)) + 1e-5 * x[:50, :8]).verdict.startswith("not healthy: see uniformity")
 
@@ -99,7 +99,7 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
         (["resnet81"], "'resnet81' is not known: did you mean 'resnet18'?"),
         (["resnet18", "-o", "."], "--out . is a folder: name a file in it"),
         (["torchvision/resnet81"], "did you mean 'resnet18'"),
-        (["nothere.npy"], "there is no file nothere.npy"),
+        (["nothere.npy"], "nothere.npy does not exist"),
         (["nothere.pt"], "there is no file nothere.pt"),
         (["."], ". is no run, no checkpoint"),
         (["resnet18", "--images", "1"], "--images must be a whole number of at least 2"),
@@ -125,7 +125,7 @@ def test_keywords_that_are_not_known_are_named():
     for target in (nn.Flatten(), torch.randn(8, 4)):
         with pytest.raises(TypeError, match="unexpected keyword argument 'imgaes'"):
             hs.diagnose(target, imgaes=4)
-    with pytest.raises(UserError, match="`data` is about an encoder"):
+    with pytest.raises(UserError, match="`data` applies to encoders, not to embeddings"):
         hs.diagnose(torch.randn(8, 4), data=torch.zeros(4, 3, 8, 8))
 
 
@@ -173,12 +173,12 @@ def test_embeddings_in_memory_are_an_array_or_what_can_be_one():
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ({"a": 1}, "diagnose looks at embeddings N × D, a run, a network, or the name or path of one, not at a dict"),
-        (None, "diagnose looks at .*, not at a NoneType"),
-        (len, "diagnose looks at .*, not at a builtin_function_or_method"),
-        ([[1.0, 2.0], [3.0]], "these are no rows, or not as long as each other"),
-        (torch.ones(3, 4, dtype=torch.complex64), "holds complex64: embeddings are numbers"),
-        (["a", "b"], "embeddings are numbers"),
+        ({"a": 1}, "diagnose expects embeddings N × D, a run, a network, or a name or path, got dict"),
+        (None, "diagnose expects .*, got NoneType"),
+        (len, "diagnose expects .*, got builtin_function_or_method"),
+        ([[1.0, 2.0], [3.0]], "embeddings must be N × D numbers: got rows of different lengths, or no rows"),
+        (torch.ones(3, 4, dtype=torch.complex64), "embeddings holds complex64: expected numbers"),
+        (["a", "b"], "embeddings holds <U1: expected numbers"),
     ],
 )
 def test_what_cannot_be_looked_at_is_told(target, told):

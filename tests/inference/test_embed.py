@@ -17,14 +17,13 @@ from pyarrow import parquet
 
 import hypersphere.inference.embed as embedding
 from hypersphere.cli import main
-from hypersphere.diagnostics.embeddings import read_embeddings
 from hypersphere.errors import UserError
 from hypersphere.inference import vectors
 from hypersphere.inference.embed import embed
 from hypersphere.inference.exporting import export
 from hypersphere.inference.loading import Loaded
 from hypersphere.inference.neighbours import neighbours
-from hypersphere.inference.vectors import Piece, read_vectors
+from hypersphere.inference.vectors import Piece, read_embeddings, read_vectors
 from hypersphere.train import load_checkpoint, save_checkpoint
 from tests.inference.hands import KINDS, by_hand, rows, told
 from tests.pictures import draw
@@ -188,7 +187,7 @@ def test_a_run_that_was_moved_or_exported_is_known_by_its_weights(digits, drawn,
     state = load_checkpoint(moved / "checkpoint.pt")
     state["method"]["encoder.features.0.weight"] += 1e-3
     save_checkpoint(moved / "checkpoint.pt", state)
-    with pytest.raises(UserError, match=r"was made by other weights than .*moved has now"):
+    with pytest.raises(UserError, match=r"was made with other weights than .*moved has now"):
         neighbours(out, [query], encoder=moved)
 
 
@@ -212,7 +211,7 @@ def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
         ((digits, "-o", out), "hypersphere embed RUN IMAGES -o FILE.parquet"),
         (
             (tmp_path / "gone", images, "-o", out),
-            "there is no .*gone: give a run's folder, or one that hypersphere export wrote",
+            "gone does not exist: expected the folder of a run, or one that hypersphere export wrote",
         ),
         ((images, images, "-o", out), "neither a run .* nor an exported encoder"),
         ((bare, images, "-o", out), "there is no checkpoint"),

@@ -85,7 +85,7 @@ def test_the_lines_of_the_card_load_it_without_hypersphere(drawn, tmp_path):
             assert tuple(card["load"]) == libraries, name
             folders.append(folder)
         else:
-            assert card["load"] == "no library has hypersphere/digits: hypersphere.load(FOLDER) reads it"
+            assert card["load"] == "no other library has hypersphere/digits: use hypersphere.load(FOLDER)"
             assert card["library"] is None
     subprocess.run([sys.executable, "-c", BARE, *map(str, folders)], check=True, env={**os.environ, "PYTHONPATH": ""})
     for folder in folders:
@@ -116,11 +116,11 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     assert card["architecture"]["stem"] == "imagenet"
     assert [card["input"][name] for name in ("size", "resize", "crop")] == [32, 37, 32]
     assert [step[:30] for step in card["input"]["steps"]] == [
-        "a JPEG of 74 pixels or more on",
-        "a grey picture of more than 8 ",
-        "its middle square (from (width",
-        "of that the middle square of 3",
-        "values / 255, minus `mean`, di",
+        "decode; a JPEG whose shorter s",
+        "convert grey images of more th",
+        "take the centre square (from (",
+        "crop the centre 32 × 32 pixels",
+        "divide by 255, subtract `mean`",
     ]
     assert (card["run"]["hash"], card["run"]["config"]["size"]) == (config.hash, 32)
     assert card["versions"]["torch"] == torch.__version__
@@ -133,7 +133,7 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
 def test_a_run_that_could_be_evaluated_is_told(digits, tmp_path, capsys):
     run = shutil.copytree(digits, tmp_path / "the run")
     assert main(["export", str(run)]) == 0
-    told = f"is not evaluated, so the card has no metrics: hypersphere evaluate '{run}'\n"
+    told = f"the card has no metrics, since step 1 has not been evaluated: hypersphere evaluate '{run}'\n"
     assert capsys.readouterr().err.endswith(told)
 
 
@@ -158,10 +158,8 @@ def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp
     run = untrained(tmp_path / "run", drawn[0], size=32, encoder="hypersphere/digits", white=white)
     exported = export(run, tmp_path / "exported")
     card = read_card(exported)["input"]
-    (step,) = (step for step in card["steps"] if step.startswith("a grey picture of more than 8 bits"))
-    most, by, of = map(
-        int, re.search(r"made 0 or (\d+) where it is beyond, × (\d+) / (\d+), rounded down", step).groups()
-    )
+    (step,) = (step for step in card["steps"] if step.startswith("convert grey images of more than 8 bits"))
+    most, by, of = map(int, re.search(r"clip to 0 … (\d+), multiply by (\d+) / (\d+), round down", step).groups())
     values = np.random.default_rng(0).integers(0, 5000 if white else 65536, (50, 45))
     for name, stored in (
         ("bytes.png", values.astype(np.uint8)),
@@ -188,7 +186,7 @@ def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp
 def test_a_run_itself_is_exported_and_only_to_what_there_is(digits, tmp_path):
     folder = export(hs.load_run(digits), tmp_path / "out")
     assert (folder / "encoder.safetensors").is_file()
-    with pytest.raises(UserError, match="`format` must be one of safetensors, onnx, not 'tf'"):
+    with pytest.raises(UserError, match="`format` must be one of safetensors, onnx, got 'tf'"):
         export(digits, tmp_path / "other", format="tf")
     assert not (tmp_path / "other").exists()
 
@@ -205,7 +203,9 @@ def test_onnx_gives_what_torch_gives_for_batches_of_any_size(resnet, tmp_path):
         (found,) = session.run([card["onnx"]["output"]], {card["onnx"]["input"]: images.numpy()})
         with torch.no_grad():
             np.testing.assert_allclose(found, loaded.encoder(images), atol=1e-4)
-    with pytest.raises(UserError, match=r"encoder.onnx would be of older weights than the rest: say `format` onnx"):
+    with pytest.raises(
+        UserError, match=r"encoder.onnx has older weights: overwrite it with `format` onnx, or choose another `out`"
+    ):
         export(resnet, tmp_path)
 
 
@@ -215,7 +215,7 @@ def test_onnx_that_differs_is_not_put_in_place(digits, tmp_path, monkeypatch):
         whole(build_encoder("hypersphere/digits", channels=1).eval(), images, file)
 
     monkeypatch.setattr(exporting, "_convert", of_another)
-    with pytest.raises(UserError, match=r"ONNX and torch differ by .* in a batch of 1: it is not written"):
+    with pytest.raises(UserError, match=r"ONNX was not written: it differs from torch by .* in a batch of 1"):
         export(digits, tmp_path / "exported", "onnx")
     assert os.listdir(tmp_path / "exported") == []
 
@@ -227,7 +227,9 @@ def test_onnx_of_a_fixed_batch_is_told(digits, tmp_path, monkeypatch):
         whole(encoder, images, file)
 
     monkeypatch.setattr(exporting, "_convert", fixed)
-    with pytest.raises(UserError, match=r"^ONNX takes no batch of 1 \(.*\): where forward counts its images, x\.shape"):
+    with pytest.raises(
+        UserError, match=r"^the ONNX file fails for a batch of 1 \(.*\): use x\.shape\[0\] instead of len\(x\)"
+    ):
         export(digits, tmp_path / "exported", "onnx")
     assert os.listdir(tmp_path / "exported") == []
 
@@ -238,14 +240,16 @@ def test_an_encoder_that_onnx_cannot_say_is_told_in_a_line(digits, tmp_path, mon
         raise torch.onnx.OnnxExporterError("Next steps:\n- many") from ValueError("no such operator\nand more")
 
     monkeypatch.setattr(torch.onnx, "export", failing)
-    with pytest.raises(UserError, match=r"^torch \S+ with onnxscript \S+ cannot make ONNX of .* \(no such operator\)$"):
+    with pytest.raises(
+        UserError, match=r"^torch \S+ and onnxscript \S+ cannot export .* to ONNX: .* \(no such operator\)$"
+    ):
         export(digits, tmp_path / "exported", "onnx")
     assert os.listdir(tmp_path / "exported") == []
 
 
 def test_torch_too_old_for_onnx_is_told(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "TORCH_FOR_ONNX", "99.0")
-    with pytest.raises(UserError, match=r"`format` onnx needs torch 99\.0 or newer, not \d"):
+    with pytest.raises(UserError, match=r"`format` onnx needs torch 99\.0 or newer, found \d"):
         export(digits, tmp_path, "onnx")
 
 
@@ -260,9 +264,9 @@ def test_mistakes_of_export_are_told_in_a_line(digits, tmp_path, capsys):
         ((tmp_path,), "is not a run: it has no run.json"),
         ((exported,), "is not a run: an exported encoder, which embed, diagnose and hs.load take"),
         ((bare,), "there is no checkpoint"),
-        ((digits, "--out", tmp_path / "file"), "--out .*file is a file"),
+        ((digits, "--out", tmp_path / "file"), "cannot make the folder .*file: File exists"),
         ((digits, "--out", tmp_path / "file/below"), "cannot make the folder .*below"),
-        ((digits, "--out", digits), "is a run: name a folder of its own"),
+        ((digits, "--out", digits), "is a run: choose another folder"),
         ((digits, "--format", "pickle"), "pickle"),
     ]:
         assert re.search(message, told(capsys, "export", *words))

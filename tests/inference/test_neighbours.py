@@ -85,7 +85,9 @@ def test_a_query_in_the_file_needs_neither_the_run_nor_the_image(digits, tmp_pat
     paths[2].unlink()
     assert neighbours(tmp_path / "out.npz", [paths[2]]) == wanted
     (other,) = draw(tmp_path / "more", 1)
-    with pytest.raises(UserError, match=r"moved, which made .*out.npz, is not there: say with `encoder` where it is"):
+    with pytest.raises(
+        UserError, match=r"moved, which made .*out.npz, was not found. If it has moved, pass `encoder` NEW_LOCATION"
+    ):
         neighbours(tmp_path / "out.npz", [other])
 
 
@@ -102,19 +104,19 @@ def test_mistakes_of_neighbours_are_told_in_a_line(digits, run, drawn, tmp_path,
         (tmp_path / f"damaged{kind}").write_bytes(whole[:place] + b"\xff" * 30 + whole[place + 30 :])
     for words, message in [
         ((out,), "hypersphere neighbours FILE QUERY"),
-        ((tmp_path / "gone.npz", image), "there is no file .*gone.npz"),
-        ((image, image), "001.png is no file of embeddings"),
-        ((tmp_path / "theirs.npz", image), "theirs.npz is no file of embeddings"),
-        ((tmp_path / "theirs.parquet", image), "theirs.parquet is no file of embeddings"),
-        ((tmp_path / "cut.parquet", image), "cut.parquet is no file of embeddings"),
-        ((tmp_path / "damaged.npz", image), r"damaged.npz is damaged \(Bad CRC-32 .*\): embed the images again"),
-        ((tmp_path / "damaged.parquet", image), r"damaged.parquet is damaged \(.*\): embed the images again"),
-        ((out, tmp_path / "gone.png"), "there is no file .*gone.png"),
+        ((tmp_path / "gone.npz", image), "gone.npz does not exist"),
+        ((image, image), "001.png was not written by hypersphere embed: expected .parquet or .npz"),
+        ((tmp_path / "theirs.npz", image), "theirs.npz was not written by hypersphere embed"),
+        ((tmp_path / "theirs.parquet", image), "theirs.parquet was not written by hypersphere embed"),
+        ((tmp_path / "cut.parquet", image), "cut.parquet was not written by hypersphere embed"),
+        ((tmp_path / "damaged.npz", image), r"damaged.npz is damaged, or no .npz file \(Bad CRC-32 .*\)"),
+        ((tmp_path / "damaged.parquet", image), r"damaged.parquet is damaged, or no .parquet file \(.*\)"),
+        ((out, tmp_path / "gone.png"), "gone.png does not exist"),
         ((out, out), r"out.npz cannot be read \(no image\)"),
-        ((out, image, "--count", "0"), "--count must be a whole number of at least 1"),
-        ((out, image, "--encoder", tmp_path / "nowhere"), "--encoder .*nowhere is not there"),
-        ((out, image, "--encoder", run), "makes 512 features"),  # though the image is in the file
-        ((out, query, "--encoder", run), "makes 512 features, the vectors in .* have 128"),
+        ((out, image, "--count", "0"), "--count must be an integer of at least 1, got 0"),
+        ((out, image, "--encoder", tmp_path / "nowhere"), "--encoder .*nowhere does not exist"),
+        ((out, image, "--encoder", run), "has 512 features"),  # though the image is in the file
+        ((out, query, "--encoder", run), "has 512 features, but vectors in .* have 128"),
         ((out, image, "--page", tmp_path / "gone/page.html"), "--page .*there is no folder"),
     ]:
         assert re.search(message, told(capsys, "neighbours", *words))

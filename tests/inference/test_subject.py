@@ -41,7 +41,7 @@ def test_models_by_name():
     assert found.blocks == []
     assert found.verdict == "not healthy: see alignment, zero rows"
     torch.nn.init.constant_(dead.conv1.weight, math.nan)
-    with pytest.raises(UserError, match="its features hold NaN or infinity; do its weights"):
+    with pytest.raises(UserError, match="features have NaN or infinity; check the weights"):
         diagnose(dead, images=4)
     vit = build_model("torchvision/vit_b_32")
     assert vit.num_features == 768
@@ -164,8 +164,8 @@ def test_a_network_without_features_and_one_in_half_precision():
     with pytest.raises(UserError, match=r"does not take .* \(it puts out str, no features\)"):
         hs.diagnose(Giving(str), size=4)
     network = Shown(input_size=8)
-    wanted = hs.diagnose(network, images=16).findings[1].measured.value
-    assert hs.diagnose(network.bfloat16(), images=16).findings[1].measured.value == pytest.approx(wanted, rel=0.05)
+    wanted = hs.diagnose(network, images=16).findings[1].value
+    assert hs.diagnose(network.bfloat16(), images=16).findings[1].value == pytest.approx(wanted, rel=0.05)
 
 
 def test_frozen_layers_are_diagnosed_and_tied_ones_once():

@@ -303,7 +303,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     [
         ("epochs", "three", "epochs"),
         ("device", "gpu", "device gpu cannot be used here"),
-        ("init", "nowhere.pt", "nowhere.pt: there is no file here"),
+        ("init", "nowhere.pt", "nowhere.pt is not a file: expected pretrained"),
         ("encoder", "resnet19", "unknown encoder 'resnet19'"),
         ("encoder", "torchvision/resnet19", "torchvision has no model 'resnet19'"),
         ("encoder", "timm/resnet19", "timm has no model 'resnet19'"),

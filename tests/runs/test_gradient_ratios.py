@@ -11,7 +11,7 @@ from torch import nn
 
 from hypersphere.config import recipe
 from hypersphere.data import Images, load_data
-from hypersphere.diagnostics import GradientMonitor, Losses, gradient_ratios
+from hypersphere.diagnostics.gradients import GradientMonitor, Losses, gradient_ratios
 from hypersphere.methods import METHODS, Batch
 from hypersphere.nn import ENCODERS
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer

@@ -66,7 +66,7 @@ def test_the_encoder_and_its_copy_start_from_a_file_to_the_bit(digits, capsys, m
     copies = {name: tensor for name, tensor in found.state_dict().items() if name.endswith("features.0.weight")}
     assert len(copies) == (1 if method == "simclr" else 2)
     assert all(torch.equal(tensor, wanted["features.0.weight"]) for tensor in copies.values())
-    told = f"hypersphere/digits starts from {file}; left out, having no such layer: fc.bias, fc.weight\n"
+    told = f"hypersphere/digits starts from {file}; ignored, since the encoder has no such layer: fc.bias, fc.weight\n"
     assert capsys.readouterr().err.endswith(told)
 
 
@@ -114,10 +114,10 @@ def test_weights_of_a_library(monkeypatch, capsys, name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stem": "cifar"}, r"conv1.weight is \(64, 3, 7, 7\) there, \(64, 3, 3, 3\) here: say `stem` imagenet$"),
-        ({"data": "digits"}, r"conv1.weight is .*; it takes images of 3 channels, and these have 1$"),
-        ({"norm": "none"}, r"has BatchNorm, which `norm` none leaves out: say `norm` batch$"),
-        ({"norm": "group"}, r"has BatchNorm, which `norm` group leaves out: say `norm` batch$"),
+        ({"stem": "cifar"}, r"conv1.weight is \(64, 3, 7, 7\) there, \(64, 3, 3, 3\) here: use `stem` imagenet$"),
+        ({"data": "digits"}, r"conv1.weight is .*; it is for images of 3 channels, but these have 1$"),
+        ({"norm": "none"}, r"has BatchNorm, but `norm` none has none: use `norm` batch$"),
+        ({"norm": "group"}, r"has BatchNorm, but `norm` group has none: use `norm` batch$"),
         ({"encoder": "torchvision/resnet50"}, r"tensors are not there, such as layer1.0.conv3.weight$"),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_parametrized_layer_may_be_there_twice_and_behind_a_prefix():
 
 def test_weights_for_small_images_are_told(tmp_path):
     torch.save(build_encoder("torchvision/resnet18", stem="cifar").state_dict(), tmp_path / "w.pt")
-    with pytest.raises(UserError, match=r"say `stem` cifar$"):
+    with pytest.raises(UserError, match=r"use `stem` cifar$"):
         begun(recipe("byol", "cifar10", **RESNET, init=tmp_path / "w.pt"))
 
 
@@ -182,11 +182,11 @@ def test_mistakes_at_the_command_line(tmp_path, capsys, monkeypatch):
     (tmp_path / "junk.pt").write_bytes(b"junk")
     words = ["pretrain", "byol", "--epochs", "1", "--device", "cpu", "--data"]
     for data, init, told in [
-        ("in", "gone.pt", "--init gone.pt: there is no file here: give pretrained, a file of weights, a run's folder,"),
-        ("in", "in", "--init in: there is no file here: give"),
-        ("in", "new", "--init new: there is no checkpoint.pt here: give"),
+        ("in", "gone.pt", "--init gone.pt is not a file: expected pretrained, a file of weights, the folder of a run,"),
+        ("in", "in", "--init in is not a file: expected"),
+        ("in", "new", "--init new has no checkpoint.pt: expected"),
         ("in", "junk.pt", "junk.pt is damaged, or holds more than tensors"),
-        ("digits", "pretrained", "of torchvision and timm: no library has hypersphere/digits"),
+        ("digits", "pretrained", "--init pretrained needs an encoder of torchvision or timm, got hypersphere/digits"),
     ]:
         assert main([*words, data, "--init", init]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if told in line]

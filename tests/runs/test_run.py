@@ -133,7 +133,7 @@ def test_features_that_are_no_numbers_have_no_accuracy(folder, capsys, probe):
             value.fill_(torch.nan)
     save_checkpoint(folder / "checkpoint.pt", saved)
     assert main(["evaluate", str(folder), "--probes", probe, "--device", "cpu"]) == 2
-    assert "1137 of 1137 images have features of NaN or infinity: did it diverge?" in capsys.readouterr().err
+    assert "1137 of 1137 images have features of NaN or infinity: did the run diverge?" in capsys.readouterr().err
     assert not (folder / "evaluation.json").exists()
 
 
@@ -141,7 +141,7 @@ def test_fine_tuning_that_diverges_is_told_and_not_kept(folder, capsys, monkeypa
     monkeypatch.setattr("hypersphere.evaluate.suite.fine_tune", partial(fine_tune, lr=1e30))
     assert main(["evaluate", str(folder), "--probes", "semi-1", "--device", "cpu"]) == 2
     printed = capsys.readouterr()
-    assert re.search(r"fine-tuning diverged: its loss is (nan|inf) after epoch \d+ of 60 on 10 images", printed.err)
+    assert re.search(r"fine-tuning diverged: the loss is (nan|inf) after epoch \d+ of 60 on 10 images", printed.err)
     assert "choose other --probes" in printed.err
     assert (printed.out, len(printed.err.splitlines())) == ("", 1)
     assert not (folder / "evaluation.json").exists()

@@ -1,4 +1,4 @@
-"""How strong a regularizer of the weights is compared with the loss: norms of their gradients, by network."""
+"""Strength of a weight regularizer relative to the loss: the ratio of their gradient norms, by network."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.errors import first_line
-from hypersphere.evaluate.features import seldom
+from hypersphere.evaluate.features import without_autotuning
 from hypersphere.util.progress import tell_once
 
 
@@ -31,6 +31,11 @@ def gradient_ratios(networks: Mapping[str, nn.Module], loss: Tensor, regularizer
     Returns:
         A ratio for each name. 0 if the regularizer does not depend on the network. NaN if it does and the loss does
         not, or if a gradient is not finite.
+
+    Example:
+        >>> layer = nn.Linear(2, 1, bias=False)
+        >>> gradient_ratios({"head": layer}, layer.weight.sum(), 2 * layer.weight.sum())
+        {'head': 2.0}
     """
     parameters = {name: [p for p in part.parameters() if p.requires_grad] for name, part in networks.items()}
     flat = [p for own in parameters.values() for p in own]
@@ -62,7 +67,7 @@ class GradientMonitor:
     """
 
     def __init__(self, every: int, losses: Callable[[], Losses], device: torch.device) -> None:
-        """`losses` computes the losses of a copy of the networks, anew each time."""
+        """`losses` computes the losses of a copy of the networks, again at each call."""
         self.every, self.losses, self.failed = every, losses, False
         self.generators = [device] if device.type == "cuda" else []
 
@@ -70,7 +75,7 @@ class GradientMonitor:
         if self.failed:
             return {}
         try:
-            with torch.random.fork_rng(self.generators), torch.enable_grad(), seldom():
+            with torch.random.fork_rng(self.generators), torch.enable_grad(), without_autotuning():
                 ratios = gradient_ratios(*self.losses())
         except Exception as error:  # a measurement must not end a run
             self.failed = True

@@ -1,4 +1,4 @@
-"""Hyperspherical energy by layer: of what a network's blocks put out, and of its weights."""
+"""Hyperspherical energy by layer: of the outputs of a network's blocks, and of its weights."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from hypersphere.evaluate.features import evenness, frozen, not_zero, seldom
+from hypersphere.evaluate.features import frozen, nonzero_rows, uniformity_of_nonzero, without_autotuning
 from hypersphere.kernels import runs_on
 from hypersphere.nn.blocks import blocks_of, features_in, heard, pooled
 from hypersphere.regularize import EnergyRegularizer
@@ -14,15 +14,26 @@ from hypersphere.sphere.measures import mean_energies
 
 
 def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
-    """N × C of each block, averaged over the image, and of the encoder's output."""
+    """Outputs of the blocks of an encoder, averaged over the image, and its output.
+
+    Args:
+        encoder: A network.
+        inputs: Images of shape (N, C, H, W).
+
+    Returns:
+        Tensors of shape (N, channels) by the name of the block; the encoder's output is named "output".
+    """
     with heard(blocks_of(encoder), lambda x: pooled(x.detach().float())) as blocks:
         output = features_in(encoder(inputs))
     return {**blocks, "output": output}
 
 
 class EnergyMonitor:
-    """During training: the mean pair energy (a2) of the blocks' outputs on a fixed batch, and of the weights of each
-    part of a method, whether or not they are regularized; and the uniformity of the features."""
+    """Measures energies and uniformity during training.
+
+    The mean pair energy (a2) is that of each block's outputs for a fixed batch, and of the weights of each part of a
+    method, regularized or not. The uniformity is that of the features.
+    """
 
     def __init__(
         self,
@@ -31,13 +42,13 @@ class EnergyMonitor:
         parts: dict[str, nn.Module],
         precision: torch.dtype,
     ) -> None:
-        """`pieces`: of the batch, made anew each time."""
+        """`pieces` returns the batch in pieces, from the start at each call."""
         self.every, self.pieces, self.precision = every, pieces, precision
         self.weights = {name: EnergyRegularizer(part, metric="geodesic") for name, part in parts.items()}
         self.compiled = False
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
-        with frozen(encoder), seldom():
+        with frozen(encoder), without_autotuning():
             outputs = self._outputs(encoder)
             if runs_on(outputs["output"]) and not self.compiled:
                 from hypersphere.kernels.rehearsal import rehearse
@@ -55,9 +66,9 @@ class EnergyMonitor:
         return {name: torch.cat(parts) for name, parts in found.items()}
 
     def _energies(self, outputs: dict[str, Tensor]) -> dict[str, float]:
-        points = {f"energy/{name}": not_zero(x) for name, x in outputs.items()}
+        points = {f"energy/{name}": nonzero_rows(x) for name, x in outputs.items()}
         pairs = {name: x for name, x in points.items() if len(x) > 1}
         energies = mean_energies([*pairs.values()], 2, "geodesic", half_space=False).tolist() if pairs else ()
         found = {**dict.fromkeys(points, math.nan), **dict(zip(pairs, energies, strict=True))}
         found |= {f"energy_of_weights/{name}": energy().item() for name, energy in self.weights.items()}
-        return {**found, "uniformity_of_features": evenness(outputs["output"])}
+        return {**found, "uniformity_of_features": uniformity_of_nonzero(outputs["output"])}

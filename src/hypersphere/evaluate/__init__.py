@@ -1,4 +1,8 @@
-"""How good is an encoder? Probes that know encoders and data, nothing of how they were trained."""
+"""Probes: how good the features of an encoder are, measured with labels, and how they spread over the sphere.
+
+Probes know encoders and data, but not how the encoders were trained. May import `data`, `optim`, `sphere`, `train`,
+`views` and everything below them.
+"""
 
 from hypersphere.evaluate.features import Accuracy, accuracy, extract, features_of
 from hypersphere.evaluate.fewshot import few_shot

@@ -14,36 +14,52 @@ from hypersphere.sphere import uniformity
 
 
 class Accuracy(NamedTuple):
-    """In per cent."""
+    """Top-1 and top-5 accuracy in per cent."""
 
     top1: float
     top5: float
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
-    """Of N × classes scores; top5 is top-C where there are only C < 5 classes. A score of −∞ is no answer."""
+    """Accuracy of classification scores.
+
+    Args:
+        scores: Scores of shape (N, C). A score of −inf is never counted as correct.
+        labels: True classes of shape (N,).
+
+    Returns:
+        Top-1 and top-5 accuracy in per cent; top-C instead of top-5 if there are C < 5 classes.
+
+    Raises:
+        ValueError: If there are no rows, or not one label for each.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> hs.evaluate.accuracy(torch.eye(3), torch.tensor([0, 1, 0]))
+        Accuracy(top1=66.66666666666667, top5=100.0)
+    """
     if not len(scores) or labels.shape != scores.shape[:1]:
         shapes = f"{tuple(scores.shape)} and {tuple(labels.shape)}"
-        raise ValueError(f"scores must have one or more rows, and each a label: got shapes {shapes}")
+        raise ValueError(f"scores must have at least one row, and one label for each, got shapes {shapes}")
     values, indices = scores.topk(min(5, scores.shape[1]), dim=1)
     best = (indices == labels[:, None]) & (values > -math.inf)
     return Accuracy(*(100 * int(hits.sum()) / len(labels) for hits in (best[:, 0], best.any(dim=1))))
 
 
-def not_zero(features: Tensor) -> Tensor:
-    """Rows of zeros are not there: to count them as even as can be would praise an encoder that is dead."""
+def nonzero_rows(features: Tensor) -> Tensor:
+    """Features without rows of zeros. Zeros would count as evenly spread, and an encoder that is dead as good."""
     return features[features.any(dim=1)]
 
 
-def evenness(features: Tensor) -> float:
-    """Uniformity, of two rows or more that are there."""
-    there = not_zero(features)
-    return float(uniformity(there)) if len(there) > 1 else math.nan
+def uniformity_of_nonzero(features: Tensor) -> float:
+    """Uniformity without rows of zeros; NaN if fewer than two rows remain."""
+    rows = nonzero_rows(features)
+    return float(uniformity(rows)) if len(rows) > 1 else math.nan
 
 
 @contextlib.contextmanager
 def frozen(encoder: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; each module's own mode is restored after."""
+    """Evaluation mode without gradients. On exit every module has the mode that it had before."""
     training = [module for module in encoder.modules() if module.training]
     encoder.eval()
     try:
@@ -55,21 +71,21 @@ def frozen(encoder: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seldom() -> Iterator[None]:
-    """Inside, cuDNN does not search for its fastest algorithms: for a few images that takes longer than it saves."""
+def without_autotuning() -> Iterator[None]:
+    """Turn cuDNN's search for its fastest algorithms off: for a few images it takes longer than it saves."""
     cudnn = torch.backends.cudnn
     with cudnn.flags(enabled=cudnn.enabled, benchmark=False, allow_tf32=cudnn.allow_tf32):
         yield
 
 
 def encode(encoder: nn.Module, inputs: Tensor, precision: torch.dtype = torch.float32) -> Tensor:
-    """Features in float32, by an encoder that computes in `precision`."""
+    """Features in float32 by an encoder that computes in `precision`."""
     if inputs.is_cuda:
         inputs = inputs.to(precision, memory_format=torch.channels_last)
     with torch.autocast(inputs.device.type, dtype=precision, enabled=precision != torch.float32):
         features = encoder(inputs)
     if not isinstance(features, Tensor):
-        raise TypeError(f"it makes a {type(features).__name__}, not a tensor of features")
+        raise TypeError(f"the encoder must return a tensor of features, got {type(features).__name__}")
     return features.float()
 
 
@@ -80,27 +96,54 @@ def extract(
     batch: int | None = None,
     precision: torch.dtype = torch.float32,
 ) -> Tensor:
-    """N × D features, float32, on the device of the images."""
+    """Features of images by an encoder in evaluation mode, without gradients.
+
+    Args:
+        encoder: A module that maps its input to features of shape (B, D).
+        pixels: Images of shape (N, C, H, W), uint8, on the device of the encoder.
+        view: Function that makes the input of the encoder from a batch of `pixels`.
+        batch: Images encoded at once. By default as many as fit.
+        precision: dtype in which the encoder computes.
+
+    Returns:
+        Features of shape (N, D) in float32, on the device of `pixels`.
+
+    Raises:
+        TypeError: If the encoder does not return a tensor.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> images = torch.randint(0, 256, (10, 1, 8, 8), dtype=torch.uint8)
+        >>> hs.evaluate.extract(nn.Flatten(), images, lambda pixels: pixels / 255).shape
+        torch.Size([10, 64])
+    """
     batch = batch or images_at_once(pixels, view)
     with frozen(encoder):
-        return torch.cat(
-            [encode(encoder, view(part), precision)[-len(sample) :] for part, sample in equal_parts(pixels, batch)]
-        )
+        parts = equal_parts(pixels, batch)
+        return torch.cat([encode(encoder, view(part), precision)[-len(sample) :] for part, sample in parts])
 
 
 def features_of(loader: Loader, encoder: nn.Module, precision: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Features of the evaluation views by the frozen encoder, and the labels; unreadable images are left out.
+    """Features of the evaluation views of images, and their labels; unreadable images are left out.
 
     Args:
-        loader: The images.
-        encoder: Any network that maps (B, C, H, W) to (B, D).
-        precision: What the encoder computes in.
+        loader: The images: `images.loader(pipeline, seed, device)`.
+        encoder: A module that maps inputs of shape (B, C, H, W) to features of shape (B, D).
+        precision: dtype in which the encoder computes.
 
     Returns:
-        Features of shape (N, D), float32, and labels of shape (N,).
+        Features of shape (N, D) in float32, and labels of shape (N,), both on the device of the loader.
 
     Raises:
         UserError: If no image can be read.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> digits = hs.data.Dataset.resolve(hs.data.Given("digits"))
+        >>> loader = digits.split("test").train.loader(digits.pipeline(None), 0, torch.device("cpu"))
+        >>> features, labels = hs.evaluate.features_of(loader, nn.Flatten())
+        >>> features.shape, labels.shape
+        (torch.Size([1437, 64]), torch.Size([1437]))
     """
     features, samples = [], []
     with frozen(encoder):

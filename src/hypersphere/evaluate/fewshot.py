@@ -1,4 +1,4 @@
-"""Few-shot classification: the nearest mean of k labelled examples a class."""
+"""Few-shot classification: the nearest mean of k labelled examples of each class."""
 
 from statistics import fmean
 
@@ -6,23 +6,39 @@ import torch
 from torch import Tensor
 
 from hypersphere.evaluate.features import accuracy
-from hypersphere.evaluate.stored import of_stored
+from hypersphere.evaluate.stored import on_stored_features
 from hypersphere.sphere import unit
 from hypersphere.util.draws import FEW_SHOT, permutation
 from hypersphere.util.intervals import half_width
 
 
-@of_stored
+@on_stored_features
 def few_shot(
     features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, shots: int = 1, draws: int = 50
 ) -> tuple[float, float]:
-    """Mean top-1 accuracy over seeded draws of the labelled examples, and the half-width of its 95 % t-interval (NaN of
-    one draw).
+    """Accuracy of the nearest class mean, by cosine, of a few labelled examples of each class.
 
-    The classes are those that have an example: what is of another is never found.
+    Args:
+        features: Features of shape (N, D), a tensor or an array; examples are drawn from them.
+        labels: Classes of shape (N,), integers; features with a label below 0 are ignored.
+        queries: Features of shape (M, D) to classify.
+        truth: Classes of the queries, of shape (M,). Classes that `labels` does not have are always wrong.
+        shots: Examples of each class.
+        draws: Number of draws of the examples, with seeds 0, 1, ….
+
+    Returns:
+        Mean top-1 accuracy over the draws in per cent, and the half-width of its 95 % t-interval (NaN for one draw).
+
+    Raises:
+        ValueError: If shapes do not match, or `shots` or `draws` are below 1.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> hs.evaluate.few_shot(torch.eye(4), torch.arange(4), torch.eye(4), torch.arange(4), shots=1, draws=2)
+        (100.0, 0.0)
     """
     if shots < 1 or draws < 1:
-        raise ValueError(f"shots and draws must be at least 1, not {shots} and {draws}")
+        raise ValueError(f"shots and draws must be at least 1, got {shots} and {draws}")
     features, queries = unit(features), unit(queries)
     results = []
     for seed in range(draws):

@@ -1,4 +1,4 @@
-"""What an encoder becomes with labels: a copy is trained, as a whole, under a new linear layer."""
+"""Fine-tuning: a copy of the encoder is trained with labels, under a new linear layer."""
 
 import copy
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from hypersphere.data import Loader, balanced
 from hypersphere.errors import Diverged
 from hypersphere.evaluate.features import Accuracy, accuracy, encode, features_of, frozen
-from hypersphere.evaluate.linear import fresh_order
+from hypersphere.evaluate.linear import random_crops
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.probes import Tuned
 from hypersphere.util.draws import FEW_LABELS
 
 
 class Labels(NamedTuple):
-    """What a probe learns from, and how long."""
+    """Labels that a probe uses, and for how long."""
 
     share: float  # of the training images
     epochs: int
@@ -32,7 +32,25 @@ LABELS: dict[Tuned, Labels] = {
 
 
 def few_labels(train: Loader, share: float) -> Loader:
-    """As many images of each class, at least one; the same ones for every run, the fewer among the more."""
+    """A share of labelled images with as many of each class, at least one.
+
+    The images are the same for every run, and a smaller share is part of a larger one.
+
+    Args:
+        train: Labelled images.
+        share: Between 0 and 1.
+
+    Returns:
+        The chosen images; `train` itself if `share` is 1.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES
+        >>> train, _ = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> len(train), len(hs.evaluate.few_labels(train, 0.1))
+        (1137, 110)
+    """
     if share == 1:
         return train
     per_class = max(1, round(share * len(train) / len(train.labels.unique())))
@@ -53,41 +71,70 @@ def fine_tune(
     precision: torch.dtype = torch.float32,
     after_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> Accuracy:
-    """SGD (Nesterov 0.9, cosine, no decay) on fresh random crops and flips; centre crop at test; the accuracy after
-    the last epoch.
+    """Accuracy of a copy of the encoder after training it, with a linear layer on top, on random crops and flips.
 
-    As SimCLR does with few labels of ImageNet, and BYOL within the values it searches: no regularization, lr 0.05 for a
-    batch of 256, 60 epochs of 1 % of the labels and 30 of 10 %; here also 30 of all. For small sets the batch is
-    smaller, and the head, which starts at zero, learns ten times as fast as the encoder: few images make few updates.
+    The optimizer is SGD with Nesterov momentum 0.9, a cosine schedule and no weight decay. Test images are centre
+    crops.
+
+    The defaults follow SimCLR with few labels of ImageNet, and lie within the values that BYOL searches: no
+    regularization, lr 0.05 for a batch of 256, 60 epochs with 1 % of the labels and 30 with 10 %. For small datasets
+    the batch is smaller, and the layer, which starts at zero, learns ten times as fast: few images make few updates.
+
+    Args:
+        encoder: A module that maps images of shape (B, C, H, W) to features of shape (B, D). It does not change.
+        train: Labelled images to train on.
+        test: Labelled images to measure the accuracy on.
+        epochs: Passes over `train`.
+        batch: Images per update; all of `train` if that has fewer.
+        lr: Peak learning rate of the encoder for a batch of 256; it scales with the batch.
+        head_lr: The same for the linear layer.
+        seed: Seed of the order of the images.
+        precision: dtype in which the encoder computes.
+        after_epoch: Called with the number of epochs that are done.
+
+    Returns:
+        Top-1 and top-5 accuracy in per cent after the last epoch.
+
+    Raises:
+        Diverged: If the loss or the scores are not finite.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES
+        >>> train, test = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 32))
+        >>> hs.evaluate.fine_tune(encoder, train, test, epochs=2).top1 > 50
+        True
     """
     batch = min(batch, len(train))
-    steps = epochs * (len(train) // batch)
-    device = train.labels.device
-    kind = precision if device.type == "cuda" else torch.float32
-    fresh = train.cropped(fresh_order(train, epochs, batch, batch, seed), kind)
-    for step, (inputs, labels) in enumerate(fresh):
+    epoch_steps = len(train) // batch
+    on = f"of {epochs} on {len(train)} images"
+    for step, (inputs, labels) in enumerate(random_crops(train, epochs, batch, seed, precision)):
         if step == 0:
             with frozen(encoder):
                 width = encode(encoder, inputs[:1], precision).shape[1]
-            network = TunedCopy(encoder, width, len(train.classes), device, precision)
-        rate = warmup_cosine(step, steps, 0, scaled(1.0, batch))
+            network = TunedCopy(encoder, width, len(train.classes), train.labels.device, precision)
+        rate = warmup_cosine(step, epochs * epoch_steps, 0, scaled(1.0, batch))
         loss = network.learn(inputs, labels, lr * rate, head_lr * rate)
-        epoch, rest = divmod(step + 1, len(train) // batch)
+        epoch, rest = divmod(step + 1, epoch_steps)
         if rest == 0:
-            _check_finite(loss, f"its loss is {loss:.3g} after epoch {epoch} of {epochs} on {len(train)} images")
+            _check_finite(loss, f"the loss is {loss:.3g} after epoch {epoch} {on}")
             after_epoch(epoch)
     scores, truth = network.scores(test)
-    _check_finite(scores, f"it ends in scores that are no numbers, after {epochs} epochs on {len(train)} images")
+    _check_finite(scores, f"scores are not finite after epoch {epochs} {on}")
     return accuracy(scores, truth)
 
 
-def _check_finite(values: Tensor, told: str) -> None:
+def _check_finite(values: Tensor, problem: str) -> None:
     if not bool(values.isfinite().all()):
-        raise Diverged(f"fine-tuning diverged: {told}; choose other `probes`, or a smaller lr for evaluate.fine_tune")
+        raise Diverged(
+            f"fine-tuning diverged: {problem}; choose other `probes`, or a smaller lr for evaluate.fine_tune"
+        )
 
 
 class TunedCopy:
-    """A copy of an encoder, and a linear layer on it that starts at zero; learnt by SGD with Nesterov momentum."""
+    """A copy of an encoder, and a linear layer on it that starts at zero; trained by SGD with Nesterov momentum."""
 
     def __init__(
         self, encoder: nn.Module, features: int, classes: int, device: torch.device, precision: torch.dtype
@@ -116,6 +163,6 @@ class TunedCopy:
         return loss.detach()
 
     def scores(self, test: Loader) -> tuple[Tensor, Tensor]:
-        """N × classes, by the encoder in evaluation mode; and the labels."""
+        """Scores of shape (N, classes) by the encoder in evaluation mode, and the true labels."""
         features, labels = features_of(test, self.encoder, self.precision)
         return F.linear(features, self.weight, self.bias).detach(), labels

@@ -8,32 +8,47 @@ import torch
 from torch import Tensor
 
 from hypersphere.evaluate.features import Accuracy, accuracy
-from hypersphere.evaluate.stored import of_stored
+from hypersphere.evaluate.stored import on_stored_features
 from hypersphere.sphere import unit
 
 AT_ONCE = 2**28  # cosines: 1 GiB
+SETTINGS = tuple(itertools.product((10, 20, 50, 100, 200), (0.05, 0.07, 0.1, 0.2)))  # k and T of `knn_range`
 
 
-SETTINGS = tuple(itertools.product((10, 20, 50, 100, 200), (0.05, 0.07, 0.1, 0.2)))  # k and T, to see how they matter
-
-
-@of_stored
+@on_stored_features
 def knn(
     features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, k: int = 200, temperature: float = 0.1
 ) -> Accuracy:
-    """Each of the k nearest features votes for its label with weight exp(cos / T)."""
+    """Accuracy of k-nearest-neighbour classification: each neighbour votes for its class with weight exp(cos / T).
+
+    Args:
+        features: Features of shape (N, D), a tensor or an array, that vote.
+        labels: Classes of shape (N,), integers; features with a label below 0 are ignored.
+        queries: Features of shape (M, D) to classify.
+        truth: Classes of the queries, of shape (M,). Classes that `labels` does not have are always wrong.
+        k: Number of neighbours; N if that is smaller.
+        temperature: T of the weights.
+
+    Returns:
+        Top-1 and top-5 accuracy in per cent.
+
+    Raises:
+        ValueError: If shapes do not match, `k` is below 1, or `temperature` is not positive.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> features, labels = torch.eye(4), torch.arange(4)
+        >>> hs.evaluate.knn(features, labels, features + 0.1, labels, k=1)
+        Accuracy(top1=100.0, top5=100.0)
+    """
     return _accuracies(features, labels, queries, truth, [(k, temperature)])[0]
 
 
-@of_stored
+@on_stored_features
 def knn_range(features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor) -> float:
-    """How much k-NN accuracy depends on its settings: per cent between the best and the worst of `SETTINGS`.
+    """How much k-NN accuracy depends on k and T: top-1 of the best of `SETTINGS` minus that of the worst.
 
-    Args:
-        features: Of shape (N, D); they vote. A k above N counts as N.
-        labels: Of shape (N,), from 0.
-        queries: Of shape (M, D).
-        truth: Labels of the queries, of shape (M,).
+    The arguments are those of `knn`.
     """
     top = [found.top1 for found in _accuracies(features, labels, queries, truth, SETTINGS)]
     return max(top) - min(top)
@@ -42,12 +57,12 @@ def knn_range(features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor) 
 def _accuracies(
     features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, settings: Sequence[tuple[int, float]]
 ) -> list[Accuracy]:
-    """By one search for the neighbours of the largest k."""
+    """Accuracies for several k and T by one search for the neighbours of the largest k."""
     for k, temperature in settings:
         if k < 1:
-            raise ValueError(f"k must be at least 1, not {k}")
+            raise ValueError(f"k must be at least 1, got {k}")
         if not temperature > 0:
-            raise ValueError(f"temperature must be above 0, not {temperature}")
+            raise ValueError(f"temperature must be positive, got {temperature}")
     bank, queries = unit(features), unit(queries)
     most, classes = min(max(k for k, _ in settings), len(bank)), int(labels.max()) + 1
     scores: list[list[Tensor]] = [[] for _ in settings]

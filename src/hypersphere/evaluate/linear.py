@@ -1,4 +1,4 @@
-"""What a linear layer reads from a frozen encoder: the two probes."""
+"""Linear probes of a frozen encoder: on random crops, and on stored features."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersphere.data import Loader
 from hypersphere.evaluate.features import Accuracy, accuracy, encode, features_of, frozen
-from hypersphere.evaluate.stored import of_stored
+from hypersphere.evaluate.stored import on_stored_features
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.util.draws import PROBE_ORDER, permutation
 
@@ -27,41 +27,68 @@ def linear(
     precision: torch.dtype = torch.float32,
     after_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> Accuracy:
-    """The paper's probe: SGD (Nesterov 0.9, cosine, no decay) on fresh random crops and flips; centre crop at test;
-    the accuracy after the last epoch.
+    """The paper's linear probe: a linear layer on a frozen encoder, trained on random crops and flips.
 
-    The encoder is frozen, so it sees many batches at once; the updates then take their features batch by batch.
+    The optimizer is SGD with Nesterov momentum 0.9, a cosine schedule and no weight decay. Test images are centre
+    crops. The frozen encoder sees many batches at once; the updates then take their features batch by batch.
+
+    Args:
+        encoder: A module that maps images of shape (B, C, H, W) to features of shape (B, D).
+        train: Labelled images to train the layer on.
+        test: Labelled images to measure the accuracy on.
+        epochs: Passes over `train`.
+        batch: Images per update; all of `train` if that has fewer.
+        lr: Peak learning rate for a batch of 256; it scales with the batch.
+        seed: Seed of the order of the images.
+        precision: dtype in which the encoder computes.
+        after_epoch: Called with the number of epochs that are done.
+
+    Returns:
+        Top-1 and top-5 accuracy in per cent after the last epoch.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES
+        >>> train, test = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> hs.evaluate.linear(nn.Flatten(), train, test, epochs=2).top1 > 50
+        True
     """
     batch = min(batch, len(train))
-    steps = epochs * (len(train) // batch)
+    epoch_steps = len(train) // batch
+    steps = epochs * epoch_steps
     rates = torch.tensor([warmup_cosine(step, steps, 0, scaled(lr, batch)) for step in range(steps)])
-    block = max(1, train.at_once // batch) * batch
     queries, truth = features_of(test, encoder, precision)
     head = SoftmaxRegression(queries.shape[1], len(train.classes), queries.device)
-    kind = precision if queries.is_cuda else torch.float32
     step = 0
-    for inputs, labels in train.cropped(fresh_order(train, epochs, batch, block, seed), kind):
+    for inputs, labels in random_crops(train, epochs, batch, seed, precision, max(1, train.at_once // batch)):
         with frozen(encoder):
             features = encode(encoder, inputs, precision)
         updates = len(labels) // batch
         head.learn(features, labels, batch, rates[step : step + updates])
         step += updates
-        if step % (len(train) // batch) == 0:
-            after_epoch(step // (len(train) // batch))
+        if step % epoch_steps == 0:
+            after_epoch(step // epoch_steps)
     return accuracy(head.scores(queries), truth)
 
 
-def fresh_order(train: Loader, epochs: int, batch: int, block: int, seed: int) -> Iterator[tuple[int, Tensor]]:
-    """Epoch after epoch, another each: so many images at once, of whole batches."""
+def random_crops(
+    train: Loader, epochs: int, batch: int, seed: int, precision: torch.dtype, batches: int = 1
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs of the encoder and their labels, in another order each epoch, up to `batches` whole batches at a time."""
     device = train.labels.device
-    for epoch in range(epochs):
-        order = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE_ORDER, device=device)
-        for sample in order[: len(order) // batch * batch].split(block):
-            yield epoch, sample
+
+    def order() -> Iterator[tuple[int, Tensor]]:
+        for epoch in range(epochs):
+            samples = permutation(len(train), seed=seed, epoch=epoch, stream=PROBE_ORDER, device=device)
+            for some in samples[: len(train) // batch * batch].split(batches * batch):
+                yield epoch, some
+
+    return train.cropped(order(), precision if device.type == "cuda" else torch.float32)
 
 
 class SoftmaxRegression:
-    """A linear layer learnt by SGD with Nesterov momentum; the gradient of the cross-entropy in closed form."""
+    """A linear layer trained by SGD with Nesterov momentum; the gradient of the cross-entropy in closed form."""
 
     def __init__(self, features: int, classes: int, device: torch.device) -> None:
         self.weight = torch.zeros(features + 1, classes, device=device)  # the last row is the bias
@@ -80,11 +107,33 @@ class SoftmaxRegression:
         return features @ self.weight[:-1] + self.weight[-1]
 
 
-@of_stored
+@on_stored_features
 def linear_cached(features: Tensor, labels: Tensor, queries: Tensor, truth: Tensor, decay: float = 1.0) -> Accuracy:
-    """Logistic regression on stored features, to its optimum: Σ cross-entropy + ½ decay ‖W‖², inputs standardized."""
+    """Accuracy of logistic regression on stored, standardized features, solved to its optimum.
+
+    The objective is Σ cross-entropy + ½ decay ‖W‖².
+
+    Args:
+        features: Features of shape (N, D), a tensor or an array, to fit.
+        labels: Classes of shape (N,), integers; features with a label below 0 are ignored.
+        queries: Features of shape (M, D) to classify.
+        truth: Classes of the queries, of shape (M,). Classes that `labels` does not have are always wrong.
+        decay: Weight of the L2 penalty.
+
+    Returns:
+        Top-1 and top-5 accuracy in per cent.
+
+    Raises:
+        ValueError: If shapes do not match, or `decay` is negative.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> features, labels = torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1, 1])
+        >>> hs.evaluate.linear_cached(features, labels, features, labels)
+        Accuracy(top1=100.0, top5=100.0)
+    """
     if not decay >= 0:
-        raise ValueError(f"decay must be at least 0, not {decay}")
+        raise ValueError(f"decay must be at least 0, got {decay}")
     mean, std = features.mean(dim=0), features.std(dim=0)
     scale = torch.where(std > 0, std, 1)
     features, queries = (features - mean) / scale, (queries - mean) / scale

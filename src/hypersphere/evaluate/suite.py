@@ -1,4 +1,4 @@
-"""All probes of one encoder, as one table."""
+"""Several probes of one encoder, as one table."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,42 +6,42 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from hypersphere import sphere
 from hypersphere.data import Images, Loader
 from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
-from hypersphere.evaluate.features import Accuracy, encode, evenness, extract, features_of, frozen, not_zero, seldom
+from hypersphere.evaluate.features import (
+    Accuracy,
+    encode,
+    extract,
+    features_of,
+    frozen,
+    nonzero_rows,
+    uniformity_of_nonzero,
+    without_autotuning,
+)
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
 from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.probes import EVERY_PROBE, PROBES
-from hypersphere.sphere import (
-    alignment,
-    alpha_req,
-    cluster_learnability,
-    effective_rank,
-    intrinsic_dimension,
-    lidar,
-    rankme,
-    uniformity,
-    wasserstein_uniformity,
-)
+from hypersphere.sphere import alignment, lidar
 from hypersphere.util.progress import progress_bar
 from hypersphere.views import Recipe
 
-Evaluation = dict[str, dict[str, float]]
-Stored = tuple[Tensor, Tensor, Tensor, Tensor]  # features and labels, queries and their truth
-MEASURES = {  # of held-out features; they need no labels
-    "uniformity": uniformity,
-    "effective_rank": effective_rank,
-    "rankme": rankme,
-    "alpha_req": alpha_req,
-    "wasserstein_uniformity": wasserstein_uniformity,
-    "cluster_learnability": cluster_learnability,
-    "intrinsic_dimension": intrinsic_dimension,
-}
-VIEWED, VIEWS = 1000, 10  # held-out images, at most, and augmented views of each, for LiDAR and alignment
+Evaluation = dict[str, dict[str, float]]  # measures by probe
+Stored = tuple[Tensor, Tensor, Tensor, Tensor]  # features, labels, queries, truth
+LABEL_FREE = (  # measures of `sphere`, of held-out features
+    "uniformity",
+    "effective_rank",
+    "rankme",
+    "alpha_req",
+    "wasserstein_uniformity",
+    "cluster_learnability",
+    "intrinsic_dimension",
+)
+VIEWED, VIEWS = 1000, 10  # LiDAR and alignment: at most so many held-out images, and views of each
 
 
 def evaluate_encoder(
@@ -57,47 +57,90 @@ def evaluate_encoder(
     precision: torch.dtype = torch.float32,
     progress: bool = False,
 ) -> Evaluation:
-    """{probe: {"top1": …, …}} in per cent, and what the held-out features look like on the sphere."""
+    """Run several probes on one encoder, and measure its held-out features on the sphere.
+
+    Args:
+        encoder: A module that maps images of shape (B, C, H, W) to features of shape (B, D).
+        train: Images that probes are trained on; those without a label are ignored.
+        test: Held-out images; those without a label are ignored.
+        probes: Names of probes: `linear`, `linear-cached`, `knn`, `few-shot`, `fine-tune`, `semi-10`, `semi-1`.
+        neighbours: k of the `knn` probe.
+        temperature: Temperature of the `knn` probe.
+        linear_epochs: Epochs of the `linear` probe.
+        seed: Seed of the order of images in probes that train.
+        precision: dtype in which the encoder computes.
+        progress: Whether to show progress bars.
+
+    Returns:
+        Measures by probe, accuracies in per cent: `{"knn": {"top1": ..., "top5": ...}, ...}`. "sphere" has measures
+        of the held-out features that need no labels.
+
+    Raises:
+        UserError: If a probe is unknown, fewer than two held-out images have labels, or features are not finite.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES
+        >>> train, test = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> hs.evaluate.evaluate_encoder(nn.Flatten(), train, test, ["knn"], neighbours=20)["knn"]["top1"] > 90
+        True
+    """
     for probe in probes:
         if probe not in EVERY_PROBE:
             raise UserError(f"unknown probe {probe!r}: choose from {', '.join(EVERY_PROBE)}")
     train, test = train.labelled, test.labelled
     queries, truth = features_of(test, encoder, precision)
-    if len(queries) < 2:  # a pair is the least that has a uniformity
-        raise UserError(f"probes take two or more held-out images with labels that can be read, not {len(queries)}")
+    if len(queries) < 2:  # uniformity needs a pair
+        raise UserError(f"probes need at least two readable held-out images with labels, got {len(queries)}")
     sets = (*features_of(train, encoder, precision), queries, truth)
     for features in (sets[0], queries):
-        if unusable := int((~features.isfinite().all(dim=1)).sum()):
-            raise UserError(f"{unusable} of {len(features)} images have features of NaN or infinity: did it diverge?")
-    found = _of_features(sets, probes, neighbours, temperature)
+        if bad := int((~features.isfinite().all(dim=1)).sum()):
+            raise UserError(f"{bad} of {len(features)} images have features of NaN or infinity: did the run diverge?")
+    found = _probe_features(sets, probes, neighbours, temperature)
 
-    def learnt_by(probe: Callable[..., Accuracy], some: Loader, title: str, epochs: int) -> dict[str, float]:
+    def trained(probe: Callable[..., Accuracy], some: Loader, title: str, epochs: int) -> dict[str, float]:
         with progress_bar(title, epochs, show=progress) as bar:
             options = {"epochs": epochs, "seed": seed, "precision": precision, "after_epoch": bar.update}
             return probe(encoder, some, test, **options)._asdict()
 
     if "linear" in probes:
-        found["linear"] = learnt_by(linear, train, "linear probe", linear_epochs)
+        found["linear"] = trained(linear, train, "linear probe", linear_epochs)
     for name, (share, epochs) in LABELS.items():
         if name in probes:
             some = few_labels(train, share)
-            found[name] = {**learnt_by(fine_tune, some, name, epochs), "labels": len(some)}
-    found["sphere"] = _on_the_sphere(queries, lambda: _features_of_views(encoder, test, precision))
+            found[name] = {**trained(fine_tune, some, name, epochs), "labels": len(some)}
+    found["sphere"] = _measure_sphere(queries, lambda: _features_of_views(encoder, test, precision))
     return found
 
 
-def _on_the_sphere(features: Tensor, of_views: Callable[[], Tensor]) -> dict[str, float]:
-    """Measures that need no labels. Rows of zeros do not count, nor do images with a view whose features are zero.
+def _probe_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Evaluation:
+    """The probes that need only features."""
+    found: Evaluation = {}
+    if "few-shot" in probes:
+        for shots in (1, 5):
+            mean, half = few_shot(*sets, shots=shots)
+            found[f"{shots}-shot"] = {"top1": mean, "interval": half}
+    if "knn" in probes:
+        settings = {"k": min(neighbours, len(sets[0])), "temperature": temperature}
+        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), **settings, "range": knn_range(*sets)}
+    if "linear-cached" in probes:
+        found["linear-cached"] = linear_cached(*sets)._asdict()
+    return found
 
-    `of_views` computes the features of augmented views, images × views × dimensions.
+
+def _measure_sphere(features: Tensor, features_of_views: Callable[[], Tensor]) -> dict[str, float]:
+    """Measures that need no labels, without rows of zeros, and without images that have a view of zero features.
+
+    `features_of_views` computes features of augmented views, of shape (images, views, dimensions).
     """
-    there = not_zero(features)
+    rows = nonzero_rows(features)
     found: dict[str, float] = {"images": len(features)}
-    if len(there) < len(features):
-        found["zero_rows"] = len(features) - len(there)
-    if len(there) > 1:
-        found |= {name: float(measure(there)) for name, measure in MEASURES.items()}
-        views = of_views()
+    if len(rows) < len(features):
+        found["zero_rows"] = len(features) - len(rows)
+    if len(rows) > 1:
+        found |= {name: float(getattr(sphere, name)(rows)) for name in LABEL_FREE}
+        views = features_of_views()
         views = views[views.any(dim=2).all(dim=1)]
         apart = alignment(views[:, 0], views[:, 1]) if len(views) else math.nan
         found |= {"lidar": float(lidar(views)), "alignment": float(apart)}
@@ -105,35 +148,38 @@ def _on_the_sphere(features: Tensor, of_views: Callable[[], Tensor]) -> dict[str
 
 
 def _features_of_views(encoder: nn.Module, images: Loader, precision: torch.dtype) -> Tensor:
-    """Features of augmented views of some images, chosen evenly: images × views × dimensions, float32."""
+    """Features of augmented views of evenly chosen images, of shape (images, views, dimensions) in float32."""
     device = images.labels.device
     some = images[evenly(len(images), VIEWED).to(device)]
-    kind = precision if device.type == "cuda" else torch.float32
-    with frozen(encoder), seldom():
+    dtype = precision if device.type == "cuda" else torch.float32
+    with frozen(encoder), without_autotuning():
         parts = [
             torch.stack([encode(encoder, view, precision) for view in views], dim=1)
-            for views in some.augmented(VIEWS, kind)
+            for views in some.augmented(VIEWS, dtype)
         ]
     return torch.cat(parts) if parts else torch.empty(0, VIEWS, 1)
 
 
-def _of_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Evaluation:
-    """By probes that see no image."""
-    found: Evaluation = {}
-    if "few-shot" in probes:
-        for shots in (1, 5):
-            mean, half = few_shot(*sets, shots=shots)
-            found[f"{shots}-shot"] = {"top1": mean, "interval": half}
-    if "knn" in probes:
-        voting = {"k": min(neighbours, len(sets[0])), "temperature": temperature}
-        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), **voting, "range": knn_range(*sets)}
-    if "linear-cached" in probes:
-        found["linear-cached"] = linear_cached(*sets)._asdict()
-    return found
-
-
 class KnnMonitor:
-    """k-NN accuracy and uniformity of the held-out images, during training."""
+    """Measures k-NN accuracy and uniformity of held-out images during training.
+
+    Args:
+        every: Epochs between measurements.
+        train: Images whose features vote; those without a label are ignored.
+        test: Held-out images.
+        recipe: Views of the dataset; images are shown as centre crops.
+        neighbours: k.
+        temperature: Temperature of the votes.
+        precision: dtype in which the encoder computes.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> from hypersphere.data import load_data
+        >>> from hypersphere.views import RECIPES
+        >>> monitor = hs.evaluate.KnnMonitor(1, *load_data("digits"), RECIPES["digits"], neighbours=20, temperature=0.1)
+        >>> sorted(monitor(nn.Flatten()))
+        ['knn', 'uniformity_of_features']
+    """
 
     def __init__(
         self,
@@ -151,9 +197,9 @@ class KnnMonitor:
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         sets = (self.train, self.test)
         features, queries = (extract(encoder, some.pixels, self.view, precision=self.precision) for some in sets)
-        seen = {"knn": math.nan}  # of a run that is about to be told that it diverged
+        seen = {"knn": math.nan}  # if the run has diverged, which the training loop reports
         if features.isfinite().all() and queries.isfinite().all():
             labels, truth = self.train.labels, self.test.labels
             seen["knn"] = knn(features, labels, queries, truth, self.neighbours, self.temperature).top1
         with torch.no_grad():
-            return {**seen, "uniformity_of_features": evenness(queries)}
+            return {**seen, "uniformity_of_features": uniformity_of_nonzero(queries)}

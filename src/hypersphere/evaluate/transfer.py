@@ -1,9 +1,8 @@
-"""An encoder on another data set than it learnt from: the images of that set as the encoder takes them."""
+"""Images of another dataset as an encoder takes them."""
 
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from hypersphere.data import Images
 from hypersphere.views import Recipe
@@ -11,17 +10,40 @@ from hypersphere.views.ops import grey
 
 
 def transferred(theirs: Recipe, own: Recipe) -> Recipe:
-    """The crops of the other data set, resized and normalized as the encoder knows it from its own."""
+    """The views of another dataset for an encoder: its crops, with the size and normalization of the encoder.
+
+    Args:
+        theirs: Views of the other dataset.
+        own: Views of the dataset that the encoder was trained on.
+
+    Returns:
+        Views of the other dataset that fit the encoder.
+
+    Example:
+        >>> from hypersphere.views import RECIPES
+        >>> transferred(RECIPES["cifar100"], RECIPES["digits"]).size
+        8
+    """
     return replace(theirs, size=own.size, mean=own.mean, std=own.std)
 
 
 def in_channels(images: Images, channels: int) -> Images:
-    """Grey images made colour, or colour ones grey, where the encoder takes those."""
+    """Images with the number of channels that an encoder takes: grey ones are repeated, colour ones made grey.
+
+    Args:
+        images: Images of shape (N, C, H, W) with 1 or 3 channels.
+        channels: 1 or 3.
+
+    Returns:
+        Images of shape (N, channels, H, W); `images` itself if nothing changes.
+
+    Example:
+        >>> images = Images(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2), ("a",))
+        >>> in_channels(images, 1).pixels.shape
+        torch.Size([2, 1, 8, 8])
+    """
     if images.channels == channels:
         return images
-    return replace(images, pixels=_grey(images.pixels).expand(-1, channels, -1, -1).contiguous())
-
-
-def _grey(pixels: Tensor) -> Tensor:
-    """Part by part: as float, all images of a set would take four times their memory."""
-    return torch.cat([grey(part.float()).round().to(torch.uint8) for part in pixels.split(10_000)])
+    # in parts: as float32, all images would take four times their memory
+    parts = [grey(part.float()).round().to(torch.uint8) for part in images.pixels.split(10_000)]
+    return replace(images, pixels=torch.cat(parts).expand(-1, channels, -1, -1).contiguous())

@@ -1,4 +1,4 @@
-"""The card beside exported weights: how to load and feed them, where they come from, what was measured of them."""
+"""The card of exported weights: how to load and feed them, their origin, and their metrics."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,12 +15,13 @@ from hypersphere.nn.weights import WEIGHTS
 from hypersphere.nn.zoo import OPTIONS
 from hypersphere.runs.build import view_recipe
 from hypersphere.runs.machine import provenance
+from hypersphere.runs.results import evaluations_of
 from hypersphere.runs.run import Run
 from hypersphere.util.written import is_reference, referred_to
 
 
 def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
-    """The card, but for its files."""
+    """Content of the card, without the hashes of the files."""
     config, preprocess = run.config, Preprocess.of(run.config)
     channels = len(view_recipe(config).mean)
     library = config.encoder.partition("/")[0]
@@ -38,37 +39,37 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
         },
         "features": features_of(encoder),
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
-        "load": lines or f"no library has {config.encoder}: hypersphere.load(FOLDER) reads it",
+        "load": lines or f"no other library has {config.encoder}: use hypersphere.load(FOLDER)",
         "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": config.to_json()},
-        "metrics": _measured(run),
+        "metrics": evaluations_of(run.path, run.config.hash, run.step),
         "versions": _versions(),
     }
 
 
 def _steps(preprocess: Preprocess) -> list[str]:
-    """What happens to a picture before the encoder, and ONNX too, sees it."""
+    """Preprocessing of an image for the encoder and for ONNX, in words."""
     side, size, resize, crop = preprocess.side, preprocess.size, preprocess.resize, preprocess.crop
     white = preprocess.white or WHITE
-    colours = "in RGB" if len(preprocess.mean) == 3 else "in grey"
-    told = [
-        f"a JPEG of {2 * side} pixels or more on its shorter side is decoded at 1/2, 1/4 or 1/8 of its size, so that "
-        f"{side} or more are left (PIL's draft); any picture is turned as its EXIF data says, and lies over white",
-        f"a grey picture of more than 8 bits (PIL's modes that begin with I) is brought to 8: each value, made 0 or "
-        f"{white} where it is beyond, × 256 / {white + 1}, rounded down; of one in colours PIL reads the upper 8 bits",
-        f"its middle square (from (width − height) / 2 on, be that between two pixels), {colours}, resized to {side} "
-        "pixels a side (PIL's bicubic, with box=)",
+    colours = "RGB" if len(preprocess.mean) == 3 else "grey"
+    steps = [
+        f"decode; a JPEG whose shorter side has at least {2 * side} pixels at 1/2, 1/4 or 1/8 of its size, with at "
+        f"least {side} pixels left (PIL's draft); apply the EXIF orientation; put transparent images over white",
+        f"convert grey images of more than 8 bits (PIL's modes that start with I) to 8 bits: clip to 0 … {white}, "
+        f"multiply by 256 / {white + 1}, round down; of such colour images PIL reads the upper 8 bits",
+        f"take the centre square (from (width − height) / 2 on, also between two pixels) in {colours}, and resize it "
+        f"to {side} × {side} pixels (PIL's bicubic, with box=)",
     ]
     if resize not in (None, side):
-        told.append(f"resized to {resize} pixels a side")
+        steps.append(f"resize to {resize} × {resize} pixels")
     if crop is not None:
-        told.append(f"of that the middle square of {crop} pixels a side")
+        steps.append(f"crop the centre {crop} × {crop} pixels")
     if (crop or resize or side) != size:
-        told.append(f"resized to {size} pixels a side")
-    return [*told, "values / 255, minus `mean`, divided by `std`, by channel: this is what the encoder takes"]
+        steps.append(f"resize to {size} × {size} pixels")
+    return [*steps, "divide by 255, subtract `mean` and divide by `std`, by channel"]
 
 
 def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str]]:
-    """Lines of code by library that load the weights; none where no library has the architecture."""
+    """Lines of code that load the weights, by library; empty if no library has the architecture."""
     config = run.config
     library, _, name = config.encoder.partition("/")
     if library == "hypersphere":
@@ -76,7 +77,7 @@ def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str
     if is_reference(config.encoder):
         module, _, maker = config.encoder.partition(":")
         given = f"channels={channels}" if takes_channels(referred_to(config.encoder)) else ""
-        return {module: _lines(module, f"{module}.{maker}({given})", list(_made_plain(run.encoder)))}
+        return {module: _lines(module, f"{module}.{maker}({given})", list(_without_parametrizations(run.encoder)))}
     if library == "timm":
         return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
     if config.encoder not in ENCODERS:
@@ -100,8 +101,8 @@ def _lines(library: str, model: str, changes: list[str]) -> list[str]:
     ]
 
 
-def _made_plain(encoder: nn.Module) -> Iterator[str]:
-    """The weights are as parametrizations put them out."""
+def _without_parametrizations(encoder: nn.Module) -> Iterator[str]:
+    """Lines that remove parametrizations, since the weights are stored without them."""
     for where, module in encoder.named_modules():
         for name in getattr(module, "parametrizations", ()):
             place = f'model.get_submodule("{where}")' if where else "model"
@@ -114,7 +115,7 @@ def _norm(config: Config) -> str:
 
 
 def _changes(config: Config, channels: int, encoder: nn.Module) -> Iterator[str]:
-    """Where a ResNet of ours is not the library's."""
+    """Lines that change a ResNet of a library into ours."""
     if config.stem == "cifar":
         yield f"model.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=3, stride=1, padding=1, bias=False)"
         yield "model.maxpool = torch.nn.Identity()"
@@ -125,14 +126,6 @@ def _changes(config: Config, channels: int, encoder: nn.Module) -> Iterator[str]
         yield f"model.fc = torch.nn.Linear({last.in_features}, {last.out_features})"
     else:
         yield "model.fc = torch.nn.Identity()"
-
-
-def _measured(run: Run) -> dict[str, Any]:
-    """What evaluation.json says of this state of the encoder."""
-    found = run.evaluations
-    if (found.pop("hash", None), found.pop("step", None)) != (run.config.hash, run.step):
-        return {}
-    return found
 
 
 def _versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Is this representation any good? Of a run, a checkpoint, a model by name, embeddings in a file or in memory."""
+"""Diagnose a representation: of a run, a checkpoint, a model by name, or embeddings in a file or in memory."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,21 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hypersphere.diagnostics import (
-    Embeddings,
-    Finding,
-    aligned,
-    block_outputs,
-    distinct,
-    even_energy,
-    findings_of,
-    gather,
-    of_array,
-    read_embeddings,
-)
+from hypersphere.diagnostics.cloud import summarize, without_duplicates
+from hypersphere.diagnostics.embeddings import Embeddings, of_array
+from hypersphere.diagnostics.even import even_energy
+from hypersphere.diagnostics.findings import Finding, alignment_finding, findings_of
+from hypersphere.diagnostics.layers import block_outputs
 from hypersphere.errors import UserError
-from hypersphere.evaluate.features import frozen, not_zero
+from hypersphere.evaluate.features import frozen, nonzero_rows
 from hypersphere.inference.subject import Subject, Wishes, as_bytes, subject_of
+from hypersphere.inference.vectors import read_embeddings
 from hypersphere.regularize import groups_of, layers_of
 from hypersphere.runs.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
@@ -34,43 +28,66 @@ from hypersphere.sphere.measures import mean_energies
 from hypersphere.util.progress import progress_bar
 
 EMBEDDINGS = (".npy", ".npz", ".parquet")
-MARKS = {"good": "✓", "weak": "~", "bad": "✗", "": "·"}  # of a finding's health
-MOST = 6  # layers of weights that are shown
+MARKS = {"good": "✓", "weak": "~", "bad": "✗", "": "·"}  # by the health of a finding
+SHOWN_LAYERS = 6  # if there are more than twice as many
 
 
 class Layer(NamedTuple):
-    """The mean pair energy (a2) of a layer's neurons or of a block's outputs, and that of an even spread."""
+    """Mean pair energy (a2) of a layer's neurons or of a block's outputs.
+
+    Attributes:
+        name: Name of the layer or block.
+        energy: Its energy.
+        even: Energy of an even spread, which is infinite in two or three dimensions.
+        rank: Effective rank of a block's outputs.
+    """
 
     name: str
     energy: float
     even: float
-    rank: float | None = None  # effective, of a block's outputs
+    rank: float | None = None
 
     @property
     def times(self) -> float:
+        """The energy as a multiple of that of an even spread."""
         return self.energy / self.even
 
     def __str__(self) -> str:
-        """Beside an even spread of 1; in two or three dimensions that has no finite energy to compare with."""
         rank = "" if self.rank is None else f"  effective rank {self.rank:.1f}"
         return f"{self.name:32} {f'{self.times:,.4g}' if isfinite(self.even) else '–':>10}{rank}"
 
     def to_json(self) -> dict[str, object]:
-        """In two or three dimensions an even spread has no finite energy, and JSON no infinity."""
+        """As a dictionary, with None for an infinite `even`, which JSON does not have."""
         return {**self._asdict(), "even": self.even if isfinite(self.even) else None}
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found: `print` shows it as the command does, `numbers` has the measures, `findings` what each means."""
+    """What `diagnose` found. `print` shows it as `hypersphere diagnose` does.
 
-    of: str  # what was looked at
+    Attributes:
+        of: What was diagnosed.
+        findings: The measures, each with a sentence about what it means.
+        blocks: Energies of the outputs of an encoder's blocks.
+        weights: Energies of the neurons of an encoder's layers.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> found = hs.diagnose(torch.eye(8))
+        >>> found.verdict
+        'healthy'
+        >>> found.findings[0].name, found.findings[0].health
+        ('uniformity (G2)', 'good')
+    """
+
+    of: str
     findings: list[Finding]
     blocks: list[Layer] = field(default_factory=list)
     weights: list[Layer] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:
+        """The worst of the findings in a few words."""
         bad, weak = ([f.name for f in self.findings if f.health == health] for health in ("bad", "weak"))
         if bad:
             return f"not healthy: see {', '.join(bad)}"
@@ -78,39 +95,40 @@ class Diagnosis:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Each measure by its name, to log or to compare."""
-        return {finding.name: finding.measured.value for finding in self.findings}
+        """Measures by name, to log or to compare."""
+        return {finding.name: finding.value for finding in self.findings}
 
     def __str__(self) -> str:
         return "\n".join(text for _, text in self.lines())
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What it says, each line with what kind it is."""
+        """Lines of text, each with its kind: "title", "sentence", "layers", or the health of a finding."""
         yield "title", self.of
         for finding in self.findings:
-            number = f"{finding.name:21} {finding.measured!s:>18}  ({finding.against})"
+            number = f"{finding.name:21} {finding.measured.format('.4g', '.2g'):>18}  ({finding.against})"
             yield finding.health, f"{MARKS[finding.health]} {number}"
             yield "sentence", f"  {finding.sentence}"
         for title, layers in (("outputs of its blocks", self.blocks), ("neurons of its layers", self.weights)):
             if layers:
-                yield from (("layers", text) for text in _layers_told(title, layers))
+                yield from (("layers", text) for text in _layer_lines(title, layers))
         yield "title", f"{self.verdict[0].upper()}{self.verdict[1:]}."
         yield "sentence", "  ".join(f"{mark} {health or 'no judgement'}" for health, mark in MARKS.items())
         yield "sentence", "G2: log of the mean of exp(−2 distance²), a2: mean of 1 / angle², over pairs"
 
     def to_json(self) -> dict[str, Any]:
+        """Everything as a dictionary that JSON can hold."""
         findings = {finding.name: finding.to_json() for finding in self.findings}
         layers = {name: [layer.to_json() for layer in getattr(self, name)] for name in ("blocks", "weights")}
         return {"of": self.of, "verdict": self.verdict, "findings": findings, **layers}
 
 
-def _layers_told(title: str, layers: list[Layer]) -> Iterator[str]:
-    """In order; of many, those with most energy for their size."""
+def _layer_lines(title: str, layers: list[Layer]) -> Iterator[str]:
+    """All layers in order; of many, those with the highest energy relative to an even spread."""
     highest = sorted(layers, key=lambda layer: -layer.times)
-    few = len(layers) <= 2 * MOST
-    told = "an even spread being 1, far more meaning that many nearly coincide"
-    yield f"energy (a2) of the {title}, {told}{'' if few else f': {MOST} of {len(layers)}'}"
-    yield from (f"  {layer}" for layer in layers if few or layer in highest[:MOST])
+    few = len(layers) <= 2 * SHOWN_LAYERS
+    shown = "" if few else f": {SHOWN_LAYERS} of {len(layers)}"
+    yield f"energy (a2) of the {title} (1: an even spread; far more: many nearly coincide){shown}"
+    yield from (f"  {layer}" for layer in layers if few or layer in highest[:SHOWN_LAYERS])
     if not few:
         middle, last = highest[len(layers) // 2], highest[-1]
         yield f"  of all: highest {highest[0].times:.4g}, median {middle.times:.4g}, lowest {last.times:.4g}"
@@ -128,62 +146,81 @@ def diagnose(
     device: str | torch.device = "auto",
     progress: bool = False,
 ) -> Diagnosis:
-    """Look at embeddings N × D (an array, a tensor, a DataFrame, a list of rows, a .npy, .npz or .parquet file), a run
-    or its folder, a checkpoint of the `encoder` named, a network, or a model of torchvision or timm by name.
+    """Measure how features spread over the sphere, and say whether they have collapsed. Needs no labels.
 
-    An encoder is shown `images` held-out images of `data`: by default 2,000 of the run's, or else 256 of the digits
-    that come with scikit-learn. Where none were held out, for want of labels, they are some that it learnt from. `data`
-    may be images too, N × C × H × W, of bytes or of floats from 0 to 1.
+    Args:
+        target: Embeddings of shape (N, D) (a tensor, an array, a DataFrame, a list of rows, or a .npy, .npz or
+            .parquet file); or an encoder: a run or its folder, an exported folder, a checkpoint, a module, or the name
+            of a torchvision or timm model. If a module does not return a tensor, its `pooler_output`, the mean of its
+            `last_hidden_state` or its first output counts.
+        data: Images to show to the encoder: a dataset by name or path, or images of shape (N, C, H, W), uint8 or
+            floats between 0 and 1. By default the held-out images of the run (images it was trained on if none were
+            held out), or the digits of scikit-learn.
+        images: Number of images. By default 2,000 of a run's dataset, else 256.
+        size: Side of the encoder's input in pixels. By default the run's, or what the module itself says
+            (`input_size`, timm's `pretrained_cfg`, `image_size`, Hugging Face's `config.image_size`), or the side of
+            the images. Digits are enlarged to 224 if the first convolution has a stride and three channels, else to 32.
+        encoder: Name of the architecture that a checkpoint belongs to, such as torchvision/resnet50.
+        pretrained: Whether a model by name gets the pretrained weights of its library.
+        root: Folder of dataset files, or the new location of a run's image folder that has moved.
+        device: Device to compute on, such as "cpu" or "cuda:1". By default a GPU if there is one.
+        progress: Whether to show a progress bar.
 
-    They are made `size` pixels a side: by default the run's, or what the network says of itself (`input_size`, timm's
-    `pretrained_cfg`, `image_size`, Hugging Face's `config.image_size`), or else what the data have; digits are enlarged
-    to 224 where the first convolution skips pixels in colour, and to 32 where not. Of what is no tensor,
-    `pooler_output`, the mean of `last_hidden_state` or the first part is looked at.
+    Returns:
+        The findings, which `print` shows as `hypersphere diagnose` does. `.numbers` has the measures.
 
-    `pretrained` takes a library's weights along, `root` is the folder of data files, or where the folder of
-    a run's images lies now.
+    Raises:
+        UserError: If `target` is unknown or damaged, or an option does not apply to it.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> collapsed = torch.ones(100, 8) + 1e-5 * torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
+        >>> found = hs.diagnose(collapsed)
+        >>> found.verdict.startswith("not healthy: see uniformity (G2)")
+        True
+        >>> round(found.numbers["effective rank"], 2)
+        1.0
     """
     shown = as_bytes(torch.as_tensor(data)) if isinstance(data, Tensor | np.ndarray) else data
     wishes = Wishes(shown, encoder, pretrained, images, size, None if root is None else Path(root), device)
     if not isinstance(target, str | Path | Run | nn.Module):
-        _check_unsaid(wishes, "embeddings")
-        return _of_points(of_array(_as_array(target)))
+        _check_no_encoder_options(wishes, "embeddings")
+        return _diagnose_embeddings(of_array(_as_array(target)))
     if isinstance(target, str | Path) and Path(target).suffix in EMBEDDINGS:
         if not Path(target).is_file():
-            raise UserError(f"there is no file {target}")
-        _check_unsaid(wishes, str(target))
-        return _of_points(read_embeddings(Path(target)))
-    return _of_encoder(subject_of(target, wishes), progress)
+            raise UserError(f"{target} does not exist")
+        _check_no_encoder_options(wishes, f"embedding files such as {target}")
+        return _diagnose_embeddings(read_embeddings(Path(target)))
+    return _diagnose_encoder(subject_of(target, wishes), progress)
 
 
 def _as_array(target: Any) -> np.ndarray:
-    """Of embeddings in memory: a tensor, an array, what can be one, or rows in a list."""
+    """Embeddings in memory as an array."""
     if isinstance(target, Tensor) and not target.is_complex():
         return target.detach().cpu().float().numpy()
     if isinstance(target, list | tuple) or hasattr(target, "__array__"):
         with contextlib.suppress(ValueError, TypeError, RuntimeError):
             return np.asarray(target)
-        raise UserError("embeddings are N × D numbers: these are no rows, or not as long as each other")
-    wanted = "embeddings N × D, a run, a network, or the name or path of one"
-    raise UserError(f"diagnose looks at {wanted}, not at a {type(target).__name__}")
+        raise UserError("embeddings must be N × D numbers: got rows of different lengths, or no rows")
+    expected = "embeddings N × D, a run, a network, or a name or path"
+    raise UserError(f"diagnose expects {expected}, got {type(target).__name__}")
 
 
-def _check_unsaid(wishes: Wishes, of: str) -> None:
-    """Embeddings are looked at as they are."""
+def _check_no_encoder_options(wishes: Wishes, of: str) -> None:
     for name in ("data", "encoder", "pretrained", "images", "size"):
         if getattr(wishes, name) is not getattr(Wishes, name):
-            raise UserError(f"`{name}` is about an encoder: {of} needs none")
+            raise UserError(f"`{name}` applies to encoders, not to {of}")
 
 
-def _of_points(points: Embeddings) -> Diagnosis:
-    cloud = gather(points)
+def _diagnose_embeddings(points: Embeddings) -> Diagnosis:
+    cloud = summarize(points)
     groups = cloud.groups
     pairs = f", pairs within {len(groups)} groups of {len(groups[0]):,}" if len(groups) > 1 else ""
-    sampled = f", of which {len(cloud.sample):,} were sampled" if cloud.sampled else ""
+    sampled = f", a sample of {len(cloud.sample):,}" if cloud.sampled else ""
     return Diagnosis(f"{points.name}: {cloud.rows:,} × {cloud.dimensions}{sampled}{pairs}", findings_of(cloud))
 
 
-def _of_encoder(shown: Subject, progress: bool) -> Diagnosis:
+def _diagnose_encoder(shown: Subject, progress: bool) -> Diagnosis:
     outputs: dict[str, list[Tensor]] = {}
     pairs: list[tuple[Tensor, Tensor]] = []
     with frozen(shown.encoder), progress_bar("diagnosis", len(shown.pixels), show=progress) as bar:
@@ -193,22 +230,22 @@ def _of_encoder(shown: Subject, progress: bool) -> Diagnosis:
             pairs.append((shown.features(one).cpu(), shown.features(other).cpu()))
             bar.update(sum(len(side) for side, _ in pairs))
         blocks = {name: torch.cat(parts) for name, parts in outputs.items()}
-        weights = [layer for name, part in shown.parts.items() for layer in _weights(name, part)]
+        weights = [layer for name, part in shown.parts.items() for layer in _weight_energies(name, part)]
     if not blocks["output"].isfinite().all():
-        raise UserError(f"{shown.title}: its features hold NaN or infinity; do its weights?")
-    cloud = gather(of_array(blocks["output"].numpy(), shown.title))
+        raise UserError(f"{shown.title}: features have NaN or infinity; check the weights")
+    cloud = summarize(of_array(blocks["output"].numpy(), shown.title))
     one, other = (torch.cat(side) for side in zip(*pairs, strict=True))
     of = f"{shown.title}; features of {cloud.dimensions} dimensions"
-    layers = [_block(name, x) for name, whole in blocks.items() if len(x := not_zero(whole)) > 1]
-    return Diagnosis(of, [aligned(one, other), *findings_of(cloud)], layers, weights)
+    layers = [_block_energy(name, x) for name, whole in blocks.items() if len(x := nonzero_rows(whole)) > 1]
+    return Diagnosis(of, [alignment_finding(one, other), *findings_of(cloud)], layers, weights)
 
 
-def _block(name: str, x: Tensor) -> Layer:
-    energy = float(hyperspherical_energy(distinct(x), 2, "geodesic"))
+def _block_energy(name: str, x: Tensor) -> Layer:
+    energy = float(hyperspherical_energy(without_duplicates(x), 2, "geodesic"))
     return Layer(name, energy, even_energy(x.shape[1]), float(effective_rank(x)))
 
 
-def _weights(name: str, part: nn.Module) -> Iterator[Layer]:
+def _weight_energies(name: str, part: nn.Module) -> Iterator[Layer]:
     for where, layer in layers_of(part):
         groups = [group.flatten(1) for group in groups_of(layer)]
         energy = mean_energies(groups, 2, "geodesic", half_space=False).mean()

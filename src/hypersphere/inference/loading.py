@@ -1,4 +1,4 @@
-"""An encoder ready for use, and what it wants to see: from a run's folder, or from what `export` wrote."""
+"""Load a trained encoder with its preprocessing, from a run or from the folder that `export` wrote."""
 
 import copy
 import dataclasses
@@ -38,20 +38,30 @@ from hypersphere.views.crops import middle
 KIND = "hypersphere encoder, version 1"
 AT_ONCE = 64  # images decoded before they are encoded
 
-Picture = Any  # a path, a PIL image, the bytes of an image file, or C × H × W bytes as a tensor or array
+Picture = Any  # a path, a PIL image, the bytes of an image file, or a uint8 tensor or array C × H × W
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """A picture → the normalized input of the encoder, as evaluation makes it."""
+    """Turns an image into the normalized input of an encoder, as evaluation does.
 
-    side: int  # the middle of a picture is first brought to so many pixels a side, as bytes
-    size: int  # of the input
+    Attributes:
+        side: Side in pixels to which the centre square of an image is first resized, in uint8.
+        size: Side of the encoder's input in pixels.
+        mean: Mean of each channel, subtracted from values between 0 and 1.
+        std: Standard deviation of each channel.
+        resize: Side to which the image is resized next, if any.
+        crop: Side of the centre crop that is kept, if any.
+        white: Value of white in 16-bit grey files; None is 65,535.
+    """
+
+    side: int
+    size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     resize: int | None
-    crop: int | None  # pixels in the middle that are kept
-    white: int | None = None  # in grey files of 16 bits
+    crop: int | None
+    white: int | None = None
 
     @staticmethod
     def of(config: Config) -> "Preprocess":
@@ -60,45 +70,46 @@ class Preprocess:
 
     @staticmethod
     def from_json(saved: dict[str, Any]) -> "Preprocess":
-        saved = {"white": None, **saved}  # older ones do not say it
+        saved = {"white": None, **saved}  # which older files do not have
         known: dict[str, Any] = {field.name: saved[field.name] for field in dataclasses.fields(Preprocess)}
         return Preprocess(**{**known, "mean": tuple(known["mean"]), "std": tuple(known["std"])})
 
     def __call__(self, picture: Picture) -> Tensor:
-        """C × size × size. A JPEG given as a path may be decoded smaller, as evaluation does it; a PIL image is not."""
+        """Input of the encoder, of shape (C, size, size).
+
+        A JPEG file may be decoded at a smaller size, as in evaluation; a PIL image is not.
+        """
         return self.view(torch.from_numpy(self.pixels(self.opened(picture)))[None])[0]
 
     def opened(self, picture: Picture) -> Any:
-        """A PIL image in RGB."""
-        if isinstance(picture, str | os.PathLike | bytes):
-            return _read(picture if isinstance(picture, bytes) else os.fspath(picture), self.side, self.white)
+        """The image as a PIL image in RGB."""
+        if isinstance(picture, str | os.PathLike):
+            picture = os.fspath(picture)
+            if isinstance(file := file_or_member(picture), Path) and not file.exists():
+                raise UserError(f"{printable(picture)} does not exist")
+        try:
+            if isinstance(picture, str | bytes):
+                content = opened(picture) if isinstance(picture, str) else picture
+                return read_image(content, self.side, self.white)
+            if _is_pil(picture):
+                return as_rgb(picture, self.white)
+        except Unreadable as reason:
+            name = printable(picture) if isinstance(picture, str) else f"an image given as {type(picture).__name__}"
+            raise UserError(f"{name} cannot be read ({reason})") from None
         if isinstance(picture, Tensor | np.ndarray):
-            return _pictured(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
-        if _is_pil(picture):
-            return _in_colours(picture, self.white)
+            return _from_array(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
         kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
-        raise UserError(f"an image is {kinds}, not {type(picture).__name__}")
+        raise UserError(f"an image must be {kinds}, got {type(picture).__name__}")
 
     def pixels(self, image: Any, how: None = None) -> np.ndarray:
-        """3 × side × side bytes of a PIL image in RGB, or of 3 × H × W bytes, as a `Stream` hands them."""
-        return np.array(middle(image, self.side))  # a copy, since PIL's own memory is read-only
+        """uint8 pixels of shape (3, side, side) from a PIL image in RGB, or from pixels of shape (3, H, W)."""
+        return np.array(middle(image, self.side))  # a copy, since the memory of PIL is read-only
 
     def view(self, pixels: Tensor) -> Tensor:
-        """N × 3 × side × side bytes → N × C × size × size, on their device."""
+        """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, 3, side, side)."""
         recipe = Recipe(self.size, self.mean, self.std, (), Augmentation(), self.resize, self.crop)
         images = Images(pixels, torch.empty(0), ())
         return center_view(recipe)(in_channels(images, len(self.mean)).pixels)
-
-
-def _read(file: str | bytes, side: int, white: int | None) -> Any:
-    """`file`: its name, as that of a member of a tar file, or its content."""
-    if isinstance(file, str) and isinstance(named := file_or_member(file), Path) and not named.exists():
-        raise UserError(f"there is no file {printable(file)}")
-    try:
-        return read_image(file if isinstance(file, bytes) else opened(file), side, white)
-    except Unreadable as reason:
-        told = printable(file) if isinstance(file, str) else "an image given as bytes"
-        raise UserError(f"{told} cannot be read ({reason})") from None
 
 
 def _is_pil(picture: Any) -> bool:
@@ -107,19 +118,12 @@ def _is_pil(picture: Any) -> bool:
     return isinstance(picture, Image.Image)
 
 
-def _in_colours(image: Any, white: int | None) -> Any:
-    try:
-        return as_rgb(image, white)
-    except Unreadable as reason:
-        raise UserError(f"the image cannot be used ({reason})") from None
-
-
-def _pictured(pixels: np.ndarray) -> Any:
+def _from_array(pixels: np.ndarray) -> Any:
     from PIL import Image
 
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or not pixels.size:
         raise UserError(
-            f"an image must be C × H × W bytes with C 1 or 3, not {pixels.dtype} of shape {tuple(pixels.shape)}"
+            f"an image must be uint8 of shape (1 or 3, H, W), got {pixels.dtype} of shape {tuple(pixels.shape)}"
         )
     colours = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
     return Image.fromarray(np.ascontiguousarray(colours.transpose(1, 2, 0)))
@@ -127,7 +131,13 @@ def _pictured(pixels: np.ndarray) -> Any:
 
 @dataclass(frozen=True)
 class Loaded:
-    """An encoder in evaluation mode, and what makes its input of a picture."""
+    """An encoder in evaluation mode and its preprocessing, as `hypersphere.load` returns them.
+
+    Attributes:
+        source: Where it was loaded from.
+        encoder: The module.
+        preprocess: Function that turns an image into the input of the encoder.
+    """
 
     source: Path
     encoder: nn.Module
@@ -135,18 +145,28 @@ class Loaded:
 
     @property
     def features(self) -> int:
-        """How many each image gets."""
+        """Number of features of an image."""
         return features_of(self.encoder)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the weights: what `export` writes of them has this hash, wherever they came from."""
+        """SHA-256 of the weights as `export` writes them."""
         return hashlib.sha256(weights_as_bytes(plain(self.encoder))).hexdigest()
 
     def encode(self, pictures: Iterable[Picture]) -> Tensor:
-        """N × D features in float32, on the encoder's device."""
+        """Features of images.
+
+        Args:
+            pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+
+        Returns:
+            Features of shape (N, D) in float32, on the device of the encoder.
+
+        Raises:
+            UserError: If an image cannot be read.
+        """
         if isinstance(pictures, str | bytes | os.PathLike) or _is_pil(pictures):
-            raise UserError("encode() takes a list of images, even of one")
+            raise UserError("encode() needs a list of images, got a single one: pass [image]")
         found = [torch.zeros(0, self.features, device=self.device)]
         images = (self.preprocess.opened(picture) for picture in pictures)
         while some := [self.preprocess.pixels(image) for image in islice(images, AT_ONCE)]:
@@ -155,7 +175,7 @@ class Loaded:
         return torch.cat(found)
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
-        """Of N × 3 × side × side bytes."""
+        """Features of shape (N, D) of uint8 pixels of shape (N, 3, side, side)."""
         return extract(self.encoder, pixels.to(self.device, non_blocking=True), self.preprocess.view)
 
     @property
@@ -164,7 +184,25 @@ class Loaded:
 
 
 def load(path: str | Path, device: str | torch.device = "auto") -> Loaded:
-    """The encoder of a run's folder, of the folder that `export` wrote, or of the card.json in it."""
+    """Load a trained encoder for use.
+
+    Args:
+        path: Folder of a run, a folder that `export` wrote, or the card.json in one.
+        device: Device for the encoder, such as "cpu" or "cuda:1". By default a GPU if there is one.
+
+    Returns:
+        The encoder with its preprocessing; `.encode(images)` computes features.
+
+    Raises:
+        UserError: If there is no encoder, its files are damaged, or the weights are not those that the card describes.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> run = hs.pretrain("byol", data="digits", epochs=1, batch=256, hidden=8, knn_every=0, progress=False)
+        >>> loaded = hs.load(run.path, device="cpu")
+        >>> loaded.encode([np.zeros((1, 28, 28), np.uint8), np.zeros((3, 40, 30), np.uint8)]).shape
+        torch.Size([2, 128])
+    """
     path = Path(path)
     if (path / "run.json").is_file():
         run = load_run(path, "cpu")
@@ -172,23 +210,24 @@ def load(path: str | Path, device: str | torch.device = "auto") -> Loaded:
     elif path.name == CARD or (path / CARD).is_file():
         encoder, preprocess = _of_card(path if path.name == CARD else path / CARD)
     elif path.exists():
-        raise UserError(f"{path} is neither a run (it has no run.json) nor an exported encoder (it has no {CARD})")
+        raise UserError(f"{path} is neither a run (no run.json) nor an exported encoder (no {CARD})")
     else:
-        raise UserError(f"there is no {path}: give a run's folder, or one that hypersphere export wrote")
+        raise UserError(f"{path} does not exist: expected the folder of a run, or one that hypersphere export wrote")
     where = pick_device(device)
     layout = torch.channels_last if where.type == "cuda" else torch.preserve_format
     return Loaded(path, encoder.to(where).to(memory_format=layout).eval(), preprocess)
 
 
 def read_card(file: Path) -> dict[str, Any]:
+    """Read the card.json of an exported encoder."""
     try:
         card = json.loads(file.read_text())
     except FileNotFoundError:
-        raise UserError(f"there is no {file}") from None
+        raise UserError(f"{file} does not exist") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read ({error})") from None
     if not isinstance(card, dict) or card.get("kind") != KIND:
-        raise UserError(f"{file} is no card of an exported encoder")
+        raise UserError(f"{file} is not the card of an exported encoder")
     return card
 
 
@@ -205,9 +244,9 @@ def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
         raise UserError(f"{file} is damaged ({type(error).__name__}: {error})") from None
     weights = file.with_name(WEIGHTS)
     if not weights.is_file():
-        raise UserError(f"there is no {weights}, which belongs to {file.name}")
+        raise UserError(f"{weights} does not exist, but {file.name} describes it")
     if hash_of(weights) != expected:
-        raise UserError(f"{weights} is not the file that {file.name} describes: its hash is another")
+        raise UserError(f"{weights} is not the file that {file.name} describes: their hashes differ")
     try:
         encoder.load_state_dict(read_weights(weights))
     except RuntimeError as error:
@@ -216,11 +255,11 @@ def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
 
 
 def plain(encoder: nn.Module) -> nn.Module:
-    """A copy on the CPU, for use alone, whose weights are plain tensors: standardized ones as they come out."""
+    """A copy on the CPU in evaluation mode, whose weights are plain tensors without parametrizations."""
     encoder = copy.deepcopy(encoder).cpu().to(memory_format=torch.contiguous_format).eval()
     for module in list(encoder.modules()):
         names = list(getattr(module, "parametrizations", ()))
-        if names:  # of its own kind: torch's copies share theirs, which removing changes
+        if names:  # removing them changes the class, which torch's copies share: make one of its own
             kind = type(module)
             module.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
         for name in names:
@@ -229,12 +268,15 @@ def plain(encoder: nn.Module) -> nn.Module:
 
 
 def weights_as_bytes(encoder: nn.Module) -> bytes:
-    """As a .safetensors file has them."""
-    alone = torch.contiguous_format  # copies, since weights may be shared
-    tensors = {name: tensor.clone(memory_format=alone) for name, tensor in encoder.state_dict().items()}
+    """The weights as the content of a .safetensors file."""
+    layout = torch.contiguous_format
+    tensors = {
+        name: tensor.clone(memory_format=layout) for name, tensor in encoder.state_dict().items()
+    }  # may share memory
     return safetensors.torch.save(tensors, metadata={"format": "pt"})
 
 
 def hash_of(file: Path) -> str:
+    """SHA-256 of a file."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""The images of a file of embeddings whose vectors have the highest cosine with a query's: all are looked at."""
+"""Nearest neighbours of images in a file of embeddings, by an exhaustive search."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,17 @@ from hypersphere.sphere import unit
 
 
 class Neighbour(NamedTuple):
-    path: Path | str  # of a file; or the name of a member of a tar file, as embed wrote it
+    """An image of the file: its path, or its name in a tar file as `embed` wrote it, and its cosine with the query."""
+
+    path: Path | str
     cosine: float
 
 
 class Found(NamedTuple):
+    """The neighbours of a query, nearest first."""
+
     query: Path | str
-    neighbours: list[Neighbour]  # nearest first
+    neighbours: list[Neighbour]
 
 
 def neighbours(
@@ -34,22 +38,44 @@ def neighbours(
     encoder: str | Path | None = None,
     device: str | torch.device = "auto",
 ) -> list[Found]:
-    """For each query, the images of the file that are nearest to it by cosine.
+    """Find the images of a file that are nearest to some queries by cosine.
 
-    A query that is in the file has its vector from there, and is not its own neighbour. Others are encoded by what
-    made the file; `encoder` says where that lies now, if it was moved.
+    A query that is in the file takes its vector from there, and is not its own neighbour. Other queries are encoded by
+    the encoder that made the file.
+
+    Args:
+        file: A file that `embed` wrote.
+        queries: Paths of images.
+        count: Neighbours of each query.
+        encoder: New location of the encoder that made the file, if it has moved.
+        device: Device for the encoder.
+
+    Returns:
+        The neighbours of each query, nearest first.
+
+    Raises:
+        UserError: If a file cannot be read, or the encoder is not the one that made the file.
+
+    Example:
+        >>> from hypersphere.inference.vectors import Piece, writer
+        >>> about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/photos"}
+        >>> file = writer(Path("photos.npz"), ".npz", 2, about, names_are_text=True)
+        >>> file.write(Piece(["cat.jpg", "lynx.jpg", "car.jpg"], np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])))
+        >>> file.finish()
+        >>> neighbours("photos.npz", ["/photos/cat.jpg"], count=1)[0].neighbours
+        [Neighbour(path=PosixPath('/photos/lynx.jpg'), cosine=0.8000000...)]
     """
     if not isinstance(count, int) or count < 1:
-        raise UserError(f"`count` must be a whole number of at least 1, not {count}")
+        raise UserError(f"`count` must be an integer of at least 1, got {count}")
     if not queries:
-        raise UserError("at least one query is wanted")
+        raise UserError("no queries: pass at least one image")
     file = Path(file)
     vectors = read_vectors(file)
-    asked = [_whole(os.fspath(query), os.getcwd()) for query in queries]
+    asked = [_absolute(os.fspath(query), os.getcwd()) for query in queries]
     known = _known(vectors, set(asked))
     unknown = [query for query in dict.fromkeys(asked) if query not in known]
     if unknown or encoder is not None:
-        loaded = _maker(file, vectors, encoder, device)
+        loaded = _load_encoder(file, vectors, encoder, device)
     if unknown:
         known |= dict(zip(unknown, loaded.encode(unknown).cpu().numpy(), strict=True))
     points = _on_sphere(np.stack([known[query] for query in asked]))
@@ -57,36 +83,37 @@ def neighbours(
     return [Found(file_or_member(os.fspath(query)), found) for query, found in zip(queries, best, strict=True)]
 
 
-def _maker(file: Path, vectors: Vectors, encoder: str | Path | None, device: str | torch.device) -> Loaded:
-    """The encoder that made the file, with its preprocessing as it was then."""
+def _load_encoder(file: Path, vectors: Vectors, encoder: str | Path | None, device: str | torch.device) -> Loaded:
+    """The encoder that made the file, with the preprocessing that it had then."""
     source = Path(vectors.about["encoder"]) if encoder is None else Path(encoder)
     if not source.exists():
-        told = f"{source}, which made {file}, is not there: say with `encoder` where it is now"
-        raise UserError(told if encoder is None else f"`encoder` {source} is not there")
+        if encoder is not None:
+            raise UserError(f"`encoder` {source} does not exist")
+        raise UserError(f"{source}, which made {file}, was not found. If it has moved, pass `encoder` NEW_LOCATION")
     loaded = load(source, device)
     if loaded.features != vectors.dimensions:
-        raise UserError(f"{source} makes {loaded.features} features, the vectors in {file} have {vectors.dimensions}")
+        raise UserError(f"{source} has {loaded.features} features, but vectors in {file} have {vectors.dimensions}")
     if loaded.fingerprint != vectors.about["weights"]:
-        raise UserError(f"{file} was made by other weights than {source} has now: embed the images again")
+        raise UserError(f"{file} was made with other weights than {source} has now: embed the images again")
     try:
         return replace(loaded, preprocess=Preprocess.from_json(vectors.about["preprocess"]))
     except (KeyError, TypeError) as error:
-        raise UserError(f"{file} is damaged: its preprocessing cannot be understood ({error})") from None
+        raise UserError(f"{file} is damaged: its preprocessing is invalid ({error})") from None
 
 
 def _located(vectors: Vectors) -> Iterator[tuple[list[str], Piece]]:
-    """With the whole path of each image."""
+    """Pieces of the file with the absolute paths of their images."""
     for piece in vectors.pieces():
-        yield [_whole(name, vectors.about["cwd"]) for name in piece.paths], piece
+        yield [_absolute(name, vectors.about["cwd"]) for name in piece.paths], piece
 
 
-def _whole(name: str, cwd: str) -> str:
-    """The path that begins at the root; what is behind a URL has none."""
+def _absolute(name: str, cwd: str) -> str:
+    """An absolute path; a URL stays as it is."""
     return name if "://" in name else os.path.normpath(os.path.join(cwd, name))
 
 
 def _known(vectors: Vectors, wanted: set[str]) -> dict[str, np.ndarray]:
-    """The vectors of those that are in the file."""
+    """Vectors of the wanted images that are in the file."""
     found: dict[str, np.ndarray] = {}
     for places, piece in _located(vectors):
         found |= {place: piece.vectors[row].copy() for row, place in enumerate(places) if place in wanted}
@@ -96,12 +123,12 @@ def _known(vectors: Vectors, wanted: set[str]) -> dict[str, np.ndarray]:
 
 
 def _nearest(vectors: Vectors, points: np.ndarray, asked: Sequence[str], count: int) -> list[list[Neighbour]]:
-    """The best of each piece together with the best until then; the order of the file decides between equals."""
+    """The nearest images of each query, piece by piece; of equal cosines the first in the file."""
     best: list[list[Neighbour]] = [[] for _ in asked]
     for places, piece in _located(vectors):
         cosines = points @ _on_sphere(piece.vectors).T
         for row, (query, own) in enumerate(zip(asked, cosines, strict=True)):
-            some = np.argsort(-own, kind="stable")[: count + 1]  # one may be the query itself
+            some = np.argsort(-own, kind="stable")[: count + 1]  # one may be the query
             more = [Neighbour(file_or_member(places[n]), float(own[n])) for n in some if places[n] != query]
             best[row] = sorted(best[row] + more, key=lambda one: -one.cosine)[:count]
     return best

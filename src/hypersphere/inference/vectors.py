@@ -1,92 +1,67 @@
-"""Files of embeddings, .parquet or .npz: the path and the vector of each image, and what made them. Written and read in
-pieces, so that any number of them fits.
+"""Files of embeddings: the path and the vector of each image, and how they were made. Read and written in pieces.
 
-A name of a file need not be text. In .parquet the column `path` then shows what is not UTF-8 as �, and a column
-`path_bytes` has the name itself (null where `path` is already that). In .npz such bytes are the surrogates that
-`os.fsencode` understands.
+`embed` writes .parquet and .npz. `diagnose` reads these, and any other .npy, .npz or .parquet file of N × D numbers.
+
+A file name need not be valid UTF-8. In .parquet the column `path` then shows � for the bytes that are not, and a column
+`path_bytes` has the exact name (null if `path` is exact). In .npz such bytes are surrogates (see `os.fsencode`).
 """
 
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from hypersphere.diagnostics.embeddings import Embeddings, check_embeddings
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.files import check_file
+from hypersphere.util.progress import tell
 
-ABOUT = "hypersphere"  # the key, or the array, that says in JSON what made the vectors
+ABOUT = "hypersphere"  # the metadata key, or the array, that holds provenance as JSON
 PIECE = 2**24  # bytes of vectors written or read at once
-# what libraries say of files that are broken, or of another kind
-_BROKEN = (OSError, ValueError, LookupError, AttributeError, EOFError, RuntimeError, TypeError, zipfile.BadZipFile)
-NOT_OURS = "is no file of embeddings that hypersphere embed wrote"
+ROWS = 8192  # read at once from a .parquet file with columns of any kind
+WRITTEN = (".parquet", ".npz")
 
 
 class Piece(NamedTuple):
-    paths: Sequence[str]  # as `os.fsdecode` has them
+    """Consecutive rows of a file."""
+
+    paths: Sequence[str]  # as `os.fsdecode` returns them
     vectors: np.ndarray  # N × D, float32
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """What a file holds: what made it, and its rows, a piece at a time."""
+    """A file that `embed` wrote: how it was made, and its rows in pieces."""
 
     about: dict[str, Any]
     dimensions: int
     pieces: Callable[[], Iterator[Piece]]
 
 
-class Writer(Protocol):
-    def write(self, piece: Piece) -> None: ...
-    def finish(self) -> None: ...
-    def discard(self) -> None: ...
-
-
 def check_output(path: Path) -> None:
-    """Before anything is computed."""
-    if path.suffix not in _KINDS:
-        raise UserError(f"`out` {path} must end in {' or '.join(_KINDS)}")
+    """Refuse an output file that cannot be written, before anything is computed."""
+    if path.suffix not in WRITTEN:
+        raise UserError(f"`out` {path} must end in {' or '.join(WRITTEN)}")
     check_file(path, "out")
     if path.suffix == ".parquet":
-        _arrow(path)
+        _pyarrow(path)
 
 
-def writer(scratch: Path, kind: str, dimensions: int, about: dict[str, Any], names_are_text: bool) -> Writer:
-    """`kind`: the suffix of the file that the scratch file will be."""
-    return _KINDS[kind][0](scratch, dimensions, about, names_are_text)
-
-
-def read_vectors(path: Path) -> Vectors:
-    if path.suffix not in _KINDS or not path.is_file():
-        there = f"{path} {NOT_OURS} ({' or '.join(_KINDS)})" if path.exists() else f"there is no file {path}"
-        raise UserError(there)
-    try:
-        found = _KINDS[path.suffix][1](path)
-        missing = {"encoder", "weights", "preprocess", "cwd"} - found.about.keys()
-    except _BROKEN as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} {NOT_OURS}") from None
-    if missing:
-        raise UserError(f"{path} {NOT_OURS}: it does not say its {', '.join(sorted(missing))}")
-    return replace(found, pieces=lambda: _whole(path, found.pieces()))
-
-
-def _whole(path: Path, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    try:
-        yield from pieces
-    except _BROKEN as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} is damaged ({first_line(error)}): embed the images again") from None
+def writer(scratch: Path, kind: str, dimensions: int, about: dict[str, Any], names_are_text: bool) -> "Writer":
+    """A writer of the kind of file that the suffix `kind` names, into the file `scratch`."""
+    make = _ParquetWriter if kind == ".parquet" else _NpzWriter
+    return make(scratch, dimensions, about, names_are_text)
 
 
 def rows_at_once(dimensions: int) -> int:
@@ -94,7 +69,7 @@ def rows_at_once(dimensions: int) -> int:
 
 
 def is_text(name: str) -> bool:
-    """Can it be written as UTF-8?"""
+    """Whether a file name is valid UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -102,7 +77,142 @@ def is_text(name: str) -> bool:
     return True
 
 
-def _arrow(path: Path) -> Any:
+def read_embeddings(path: Path) -> Embeddings:
+    """Open any file of embeddings, without reading them all.
+
+    A .npz file must have one N × D array, or one named `embeddings` or `features`. A .parquet file must have one column
+    of vectors, or a column of numbers for each dimension.
+
+    Args:
+        path: A .npy, .npz or .parquet file.
+
+    Raises:
+        UserError: If the file is damaged, or it is not clear which of its numbers are embeddings.
+    """
+    kinds = {".npy": _npy, ".npz": _npz, ".parquet": _parquet}
+    if path.suffix not in kinds:
+        raise UserError(f"{path} must end in {', '.join(kinds)}")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty")
+    with _damage_reported(path):
+        found = kinds[path.suffix](path)
+    return replace(found, pieces=partial(_reporting_damage, path, found.pieces))
+
+
+def read_vectors(path: Path) -> Vectors:
+    """Open a file that `embed` wrote, without reading its vectors.
+
+    Raises:
+        UserError: If `embed` did not write the file, or it is damaged.
+    """
+    if not path.is_file():
+        raise UserError(f"{path} does not exist")
+    not_ours = f"{path} was not written by hypersphere embed"
+    if path.suffix not in WRITTEN:
+        raise UserError(f"{not_ours}: expected {' or '.join(WRITTEN)}")
+    try:
+        found = _own_parquet(path) if path.suffix == ".parquet" else _own_npz(path)
+        missing = {"encoder", "weights", "preprocess", "cwd"} - found.about.keys()
+    except UserError:
+        raise
+    except Exception:  # libraries raise almost anything
+        raise UserError(not_ours) from None
+    if missing:
+        raise UserError(f"{not_ours}: its metadata lacks {', '.join(sorted(missing))}")
+    return replace(found, pieces=partial(_reporting_damage, path, found.pieces))
+
+
+@contextlib.contextmanager
+def _damage_reported(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # libraries raise almost anything
+        raise UserError(f"{path} is damaged, or no {path.suffix} file ({first_line(error)})") from None
+
+
+def _npy(path: Path) -> Embeddings:
+    return _array(str(path), lambda: open(path, "rb"))
+
+
+def _npz(path: Path) -> Embeddings:
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    matrices = [name for name in names if len(_header(partial(_member, path, name))[0]) == 2]
+    named = [name for name in ("embeddings", "features") if name in (matrices or names)]
+    if len(matrices) != 1 and not named:
+        found = ", ".join(names) or "none"
+        raise UserError(f"{path} must have one N × D array, or one named embeddings: its arrays are {found}")
+    name = named[0] if named else matrices[0]
+    return _array(f"{path}:{name}", partial(_member, path, name))
+
+
+def _own_npz(path: Path) -> Vectors:
+    with zipfile.ZipFile(path) as archive:
+        about = json.loads(str(np.load(io.BytesIO(archive.read(f"{ABOUT}.npy")), allow_pickle=False)))
+    vectors, names = partial(_member, path, "vector"), partial(_member, path, "path")
+    (rows, dimensions), *_ = _header(vectors)
+    (named,), *_ = _header(names)
+    if rows != named:
+        raise ValueError("not as many vectors as paths")
+
+    def pieces() -> Iterator[Piece]:
+        step = rows_at_once(dimensions)
+        arrays = (_rows(f"{path}:{name}", array, step) for name, array in (("path", names), ("vector", vectors)))
+        for some, matrix in zip(*arrays, strict=True):
+            yield Piece(some.tolist(), matrix)
+
+    return Vectors(about, dimensions, pieces)
+
+
+def _member(path: Path, name: str) -> IO[bytes]:
+    return zipfile.ZipFile(path).open(f"{name}.npy")
+
+
+def _array(name: str, open_array: Callable[[], IO[bytes]]) -> Embeddings:
+    shape, _, dtype = _header(open_array)
+    check_embeddings(shape, dtype, name)
+    step = max(1, PIECE // (shape[1] * dtype.itemsize))
+    return Embeddings(name, shape[0], shape[1], lambda: _rows(name, open_array, step))
+
+
+def _reporting_damage(path: Path, pieces: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    with _damage_reported(path):
+        yield from pieces()
+
+
+def _header(open_array: Callable[[], IO[bytes]]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    with open_array() as file:
+        return _read_header(file)
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
+def _rows(name: str, open_array: Callable[[], IO[bytes]], step: int) -> Iterator[np.ndarray]:
+    """Rows of an array, `step` at a time. Not mapped into memory, where pages of a large file would pile up."""
+    with open_array() as file:
+        shape, by_column, dtype = _read_header(file)
+        if by_column:  # the numbers of a row are far apart
+            with open_array() as again:
+                whole = np.lib.format.read_array(again, allow_pickle=False)
+            yield from (whole[first : first + step] for first in range(0, len(whole), step))
+            return
+        row = dtype.itemsize * math.prod(shape[1:])
+        for first in range(0, shape[0], step):
+            count = min(step, shape[0] - first)
+            part = file.read(count * row)
+            if len(part) < count * row:
+                end = first + len(part) // row
+                raise UserError(f"{name} is cut off: expected {shape[0]:,} rows, found {end:,}")
+            yield np.frombuffer(part, dtype).reshape(count, *shape[1:])
+
+
+def _pyarrow(path: Path) -> Any:
     try:
         import pyarrow  # type: ignore[import-untyped]
     except ImportError:
@@ -110,11 +220,84 @@ def _arrow(path: Path) -> Any:
     return pyarrow
 
 
+def _batches(path: Path, columns: list[str], rows: int) -> Iterator[Any]:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path, pre_buffer=False) as file:  # a buffer would keep everything that was read
+        yield from file.iter_batches(batch_size=rows, columns=columns)
+
+
+def _parquet(path: Path) -> Embeddings:
+    types = _pyarrow(path).types
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+    kinds = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    lists = [column.name for column in schema if any(kind(column.type) for kind in kinds)]
+    if len(lists) > 1:
+        raise UserError(f"{path} has several columns of vectors ({', '.join(lists)}): keep one")
+    columns = lists or _number_columns(path, schema, types)
+    first = next(_batches(path, columns, 1), None)
+    dimensions = 0 if first is None else _matrix(first, bool(lists), path).shape[1]
+    check_embeddings((rows, dimensions), np.float32, str(path))
+
+    def pieces() -> Iterator[np.ndarray]:
+        for batch in _batches(path, columns, ROWS):
+            yield _matrix(batch, bool(lists), path, dimensions)
+
+    return Embeddings(str(path), rows, dimensions, pieces)
+
+
+def _number_columns(path: Path, schema: Any, types: Any) -> list[str]:
+    """One for each dimension. Integers, which may be labels or row numbers, count only if there are no floats."""
+    floats, integers = ([c.name for c in schema if kind(c.type)] for kind in (types.is_floating, types.is_integer))
+    if floats and integers:
+        tell(f"{path}: ignored integer columns: {', '.join(integers)}")
+    columns = floats or [name for name in integers if not name.startswith("__index_level_")]  # of pandas
+    if not columns:
+        raise UserError(f"{path} has no column of vectors or numbers")
+    return columns
+
+
+def _matrix(batch: Any, one_column: bool, path: Path, dimensions: int | None = None) -> np.ndarray:
+    """Rows of a batch: of its column of vectors, or of all its columns."""
+    if not one_column:
+        return np.stack([column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1)
+    column = batch.column(0)
+    if column.null_count:
+        raise UserError(f"{path} has rows without a vector: remove them")
+    lengths = {*column.value_lengths().unique().to_pylist(), *([dimensions] if dimensions else [])}
+    if len(lengths) > 1:
+        raise UserError(f"{path} has vectors of different lengths: {', '.join(map(str, sorted(lengths)))}")
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+
+
+def _own_parquet(path: Path) -> Vectors:
+    _pyarrow(path)
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(path)
+    about = json.loads((schema.metadata or {})[ABOUT.encode()])
+    dimensions = schema.field("vector").type.list_size
+    columns = [name for name in ("vector", "path", "path_bytes") if name in schema.names]
+
+    def pieces() -> Iterator[Piece]:
+        for batch in _batches(path, columns, rows_at_once(dimensions)):
+            names = batch.column("path").to_pylist()
+            if "path_bytes" in columns:
+                exact = batch.column("path_bytes").to_pylist()
+                names = [name if raw is None else os.fsdecode(raw) for name, raw in zip(names, exact, strict=True)]
+            yield Piece(names, _matrix(batch.select(["vector"]), True, path, dimensions))
+
+    return Vectors(about, dimensions, pieces)
+
+
 class _ParquetWriter:
-    """A row group for each piece."""
+    """Writes a row group for each piece."""
 
     def __init__(self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool) -> None:
-        arrow = self.arrow = _arrow(path)
+        arrow = self.arrow = _pyarrow(path)
         from pyarrow import parquet
 
         fields = [("path", arrow.string()), ("vector", arrow.list_(arrow.float32(), dimensions))]
@@ -144,118 +327,43 @@ class _ParquetWriter:
             self.file.close()
 
 
-def _read_parquet(path: Path) -> Vectors:
-    _arrow(path)
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path) as file:
-        schema = file.schema_arrow
-    about = json.loads((schema.metadata or {})[ABOUT.encode()])
-    dimensions = schema.field("vector").type.list_size
-    columns = [name for name in ("path", "vector", "path_bytes") if name in schema.names]
-
-    def pieces() -> Iterator[Piece]:
-        with parquet.ParquetFile(path, pre_buffer=False) as file:  # which would keep all that was read
-            for part in file.iter_batches(batch_size=rows_at_once(dimensions), columns=columns):
-                names = part.column("path").to_pylist()
-                if "path_bytes" in columns:
-                    raw = part.column("path_bytes").to_pylist()
-                    names = [
-                        name if exact is None else os.fsdecode(exact) for name, exact in zip(names, raw, strict=True)
-                    ]
-                vectors = part.column("vector").flatten().to_numpy(zero_copy_only=False)
-                yield Piece(names, vectors.reshape(len(names), dimensions))
-
-    return Vectors(about, dimensions, pieces)
-
-
 class _NpzWriter:
-    """An array's head says how long it is, which is known at the end: until then rows go to files without a name."""
+    """Keeps vectors in a nameless file until their number, which the header of an array starts with, is known."""
 
     def __init__(self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool) -> None:
         self.path, self.dimensions, self.about = path, dimensions, about
-        path.touch()  # a mistake in its name is told now
-        self.vectors, self.names = (tempfile.TemporaryFile(dir=path.parent) for _ in range(2))  # noqa: SIM115
-        self.rows, self.longest = 0, 1
+        path.touch()  # an invalid path fails now
+        self.vectors = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115
+        self.names: list[str] = []
 
     def write(self, piece: Piece) -> None:
         self.vectors.write(np.asarray(piece.vectors, "<f4").tobytes())
-        self.names.write(b"".join(os.fsencode(name) + b"\0" for name in piece.paths))
-        self.rows += len(piece.paths)
-        self.longest = max(self.longest, *map(len, piece.paths))
+        self.names += piece.paths
 
     def finish(self) -> None:
-        """Members are `ZipInfo`s, which have no time of their own: the same vectors are the same bytes."""
+        """Members are `ZipInfo`s, which have no time of their own: the same vectors give the same bytes."""
         with zipfile.ZipFile(self.path, "w") as archive:
             about = io.BytesIO()
             np.save(about, np.array(json.dumps(self.about)))
             archive.writestr(zipfile.ZipInfo(f"{ABOUT}.npy"), about.getvalue())
             with archive.open(zipfile.ZipInfo("vector.npy"), "w", force_zip64=True) as member:
-                _write_head(member, (self.rows, self.dimensions), np.dtype("<f4"))
+                _write_header(member, (len(self.names), self.dimensions), np.dtype("<f4"))
                 self.vectors.seek(0)
                 shutil.copyfileobj(self.vectors, member, PIECE)
             with archive.open(zipfile.ZipInfo("path.npy"), "w", force_zip64=True) as member:
-                kind = np.dtype(f"<U{self.longest}")
-                _write_head(member, (self.rows,), kind)
-                for names in self._named():
-                    member.write(np.array(names, kind).tobytes())
+                text = np.dtype(f"<U{max(map(len, self.names), default=1)}")
+                _write_header(member, (len(self.names),), text)
+                for first in range(0, len(self.names), ROWS):
+                    member.write(np.array(self.names[first : first + ROWS], text).tobytes())
         self.discard()
-
-    def _named(self) -> Iterator[list[str]]:
-        """The names again, some at a time."""
-        self.names.seek(0)
-        rest = b""
-        while block := self.names.read(2**20):
-            *whole, rest = (rest + block).split(b"\0")
-            yield [os.fsdecode(name) for name in whole]
 
     def discard(self) -> None:
         self.vectors.close()
-        self.names.close()
 
 
-def _write_head(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> None:
+def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> None:
     descr = np.lib.format.dtype_to_descr(dtype)
     np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
 
 
-def _read_head(file: Any, kind: str, dimensions: int) -> tuple[tuple[int, ...], np.dtype]:
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("of another version")
-    shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
-    if by_column or dtype.kind != kind or len(shape) != dimensions:
-        raise ValueError("of another kind")
-    return shape, dtype
-
-
-def _read_npz(path: Path) -> Vectors:
-    with zipfile.ZipFile(path) as archive:
-        about = json.loads(str(np.load(io.BytesIO(archive.read(f"{ABOUT}.npy")), allow_pickle=False)))
-        with archive.open("vector.npy") as vectors, archive.open("path.npy") as names:
-            (rows, dimensions), number = _read_head(vectors, "f", 2)
-            (named,), text = _read_head(names, "U", 1)
-    if rows != named:
-        raise ValueError("as many vectors as paths are wanted")
-
-    def pieces() -> Iterator[Piece]:
-        step = rows_at_once(dimensions)
-        with (
-            zipfile.ZipFile(path) as archive,
-            archive.open("vector.npy") as vectors,
-            archive.open("path.npy") as names,
-        ):
-            _read_head(vectors, "f", 2)
-            _read_head(names, "U", 1)
-            for first in range(0, rows, step):
-                count = min(step, rows - first)
-                block = np.frombuffer(vectors.read(count * dimensions * number.itemsize), number)
-                called = np.frombuffer(names.read(count * text.itemsize), text).tolist()
-                yield Piece(called, block.reshape(count, dimensions))
-
-    return Vectors(about, dimensions, pieces)
-
-
-_KINDS: dict[str, tuple[Callable[..., Writer], Callable[[Path], Vectors]]] = {
-    ".parquet": (_ParquetWriter, _read_parquet),
-    ".npz": (_NpzWriter, _read_npz),
-}
+Writer = _ParquetWriter | _NpzWriter

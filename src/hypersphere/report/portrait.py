@@ -18,6 +18,7 @@ from hypersphere.data.splits import evenly
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.runs.build import plan_of
+from hypersphere.runs.results import read_evaluations
 from hypersphere.runs.run import load_config, load_run, with_root
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
@@ -94,7 +95,7 @@ def portray(path: Path, device: str, root: Path | None) -> Portrait:
         config,
         written_by={name: value for name, value in _json(path / "run.json").items() if name != "config"},
         metrics=metrics,
-        evaluation=_json(path / "evaluation.json"),
+        evaluation=read_evaluations(path),
         epoch_steps=_epoch_steps(path, config, metrics, sample),
         seen=seen,
     )

@@ -1,4 +1,4 @@
-"""The main job in one command: three encoders learnt from unlabelled digits, beside raw pixels and a random encoder."""
+"""The demo: train three encoders on unlabelled digits, and compare them with raw pixels and a random encoder."""
 
 import math
 from pathlib import Path
@@ -15,19 +15,28 @@ from hypersphere.util.progress import table_console
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
 LEGEND = """\
-1, 5 labels  by the mean features of so many labelled images a class
+1, 5 labels  nearest class mean of 1 or 5 labelled images of each class
              (mean over 50 draws of them ± its 95 % interval)
-20-NN        by the vote of the 20 nearest training images
-linear       by a linear classifier on the features, with all labels
+20-NN        vote of the 20 nearest training images
+linear       linear classifier on the features, with all labels
              (linear-cached: logistic regression on stored features)
 uniformity   how evenly the features spread over the sphere:
-             0 is all in one point, lower is more even
-The encoders themselves were trained without any label."""
+             0 if all coincide, lower is more even
+The encoders themselves were trained without labels."""
 PROBES = ("few-shot", "knn", "linear-cached")
 
 
 def demo(out: Path = Path("runs/demo"), seed: int = 0, epochs: int | None = None) -> Path:
-    """Pretrain BYOL, BYOL + Uni and BYOL-MHE on digits, evaluate, print a table; returns where it was written."""
+    """Pretrain BYOL, BYOL + Uni and BYOL-MHE on digits, evaluate them, and print a table.
+
+    Args:
+        out: Folder of the runs; if it exists, the first free one of out-2, out-3, ….
+        seed: Seed of the runs.
+        epochs: Epochs of each run. By default those of the recipe.
+
+    Returns:
+        The folder, which also has the table as demo.json.
+    """
     options = {"holdout": "test", "seed": seed, **({} if epochs is None else {"epochs": epochs})}
     base = recipe("byol", "digits", **options)
     folder = next_free_folder(out)

@@ -1,4 +1,4 @@
-"""Where a run happens: device, precision, versions."""
+"""The machine of a run: device, precision, kernels, and provenance of results."""
 
 import contextlib
 import os
@@ -18,27 +18,33 @@ from hypersphere.util.launch import launched, place_on_machine
 
 
 def pick_device(name: str | torch.device) -> torch.device:
-    """Of several processes on a machine each has a GPU of its own."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    number, processes = place_on_machine()
-    if processes > 1 and str(name).startswith("cuda"):
+    """The device of this name, if it can be used. "auto" is a GPU if there is one, else the CPU.
+
+    If several processes of a job run on this machine, each gets a GPU of its own.
+
+    Raises:
+        UserError: If the device does not exist, or there are fewer GPUs than processes.
+    """
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else str(name)
+    rank, processes = place_on_machine()
+    if processes > 1 and name.startswith("cuda"):
         gpus = torch.cuda.device_count()
-        if str(name) not in ("cuda", f"cuda:{number}") or gpus < processes:
-            raise UserError(f"{processes} processes on this machine need a GPU each, not `device` {name} of {gpus}")
-        name = f"cuda:{number}"
+        if name not in ("cuda", f"cuda:{rank}") or gpus < processes:
+            raise UserError(f"{processes} processes on this machine need a GPU each: got `device` {name} of {gpus}")
+        name = f"cuda:{rank}"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        reason = f" ({first_line(error).split('. ')[0]})" if str(name).startswith("cuda") else ""
-        there = ["auto", "cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
-        there += ["mps"] * torch.backends.mps.is_available()
-        raise UserError(f"`device` {name} cannot be used here{reason}: choose one of {', '.join(there)}") from None
+        reason = f" ({first_line(error).split('. ')[0]})" if name.startswith("cuda") else ""
+        usable = ["auto", "cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
+        usable += ["mps"] * torch.backends.mps.is_available()
+        raise UserError(f"`device` {name} cannot be used here{reason}: choose one of {', '.join(usable)}") from None
     return device
 
 
 def pick_precision(name: Precision, device: torch.device) -> Precision:
+    """The precision of this name. "auto" is bfloat16 on a GPU that supports it, else float32."""
     if name != "auto":
         return name
     fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -47,7 +53,7 @@ def pick_precision(name: Precision, device: torch.device) -> Precision:
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run computes: what its config leaves to the machine, decided. None of it changes what is computed."""
+    """How a run computes: the options that its config leaves to the machine. They do not change its hash."""
 
     device: torch.device
     precision: torch.dtype
@@ -58,7 +64,7 @@ class Execution:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the device is the current one, kernels are on or off, cuDNN chooses its algorithms by trying them."""
+        """Make the device the current one, turn kernels on or off, and let cuDNN search for fast algorithms."""
         before = torch.backends.cudnn.benchmark
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         try:
@@ -70,13 +76,20 @@ class Execution:
 
 
 def execution_of(config: Config) -> Execution:
+    """How a run with this config trains on this machine.
+
+    Raises:
+        UserError: If an option is "on" that this machine does not support.
+    """
     device = pick_device(config.device)
     precision = pick_precision(config.precision, device)
     on_gpu, alone = device.type == "cuda", launched() == 1
+    channels_last = config.layout == "channels_last" or (config.layout == "auto" and on_gpu)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
     return Execution(
         device=device,
         precision=getattr(torch, precision),
-        layout=_layout(config.layout, on_gpu),
+        layout=layout,
         kernels=_switch("kernels", config.kernels, on_gpu and HAS_TRITON, "a CUDA GPU and the package triton"),
         graph=_switch(
             "graph",
@@ -89,7 +102,7 @@ def execution_of(config: Config) -> Execution:
 
 
 def evaluation_of(config: Config, device: torch.device) -> Execution:
-    """How a run's encoder is measured on this device, which need not be the one it was trained on."""
+    """How to evaluate the encoder of a run on a device, which need not be the one it was trained on."""
     precision = config.precision if device.type == "cuda" else "float32"
     kernels = "off" if config.kernels == "off" else "auto"
     return execution_of(config.replace(device=str(device), precision=precision, kernels=kernels, graph="off"))
@@ -97,33 +110,29 @@ def evaluation_of(config: Config, device: torch.device) -> Execution:
 
 def _switch(name: str, wanted: Switch, possible: bool, needs: str) -> bool:
     if wanted == "on" and not possible:
-        raise UserError(f"`{name}` on needs {needs}")
+        raise UserError(f"`{name}` on requires {needs}")
     return possible and wanted != "off"
 
 
-def _layout(wanted: str, on_gpu: bool) -> torch.memory_format:
-    if wanted == "auto":
-        wanted = "channels_last" if on_gpu else "contiguous"
-    return torch.channels_last if wanted == "channels_last" else torch.contiguous_format
-
-
 def provenance(device: torch.device) -> dict[str, str]:
-    """Which code, on what; `shared`, where other runs share the device ($HYPERSPHERE_SHARED): seconds say little."""
+    """Version and commit of the code, versions of Python and torch, and the device.
+
+    `shared` is added if other runs use the device at the same time ($HYPERSPHERE_SHARED), so that times mean little.
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     code = {"version": __version__, "commit": _commit(), "python": platform.python_version()}
-    shared = {"shared": told} if (told := os.environ.get("HYPERSPHERE_SHARED")) else {}
+    shared = {"shared": value} if (value := os.environ.get("HYPERSPHERE_SHARED")) else {}
     return {**code, "torch": torch.__version__, "device": name, **shared}
 
 
 def _commit() -> str:
-    """$HYPERSPHERE_COMMIT, where code is copied without its history; else of the checkout this code runs from."""
-    told, here = os.environ.get("HYPERSPHERE_COMMIT"), Path(__file__).resolve().parents[3]
-    if told is None and (here / ".git").exists():
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):  # there is no git, or no commit
-            commit = _git(here, "rev-parse", "--short=12", "HEAD")
+    """$HYPERSPHERE_COMMIT, for code that is copied without its history; else the commit of this checkout."""
+    commit, here = os.environ.get("HYPERSPHERE_COMMIT"), Path(__file__).resolve().parents[3]
+    if commit is None and (here / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):  # no git, or no commit
             changed = _git(here, "status", "--porcelain", "--", "src", "pyproject.toml")  # results are no code
-            told = commit + ("-dirty" if changed else "")
-    return told or "unknown"
+            commit = _git(here, "rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
+    return commit or "unknown"
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -1,68 +1,146 @@
-"""results/: one JSON file for each finished run, with all that was measured at its end."""
+"""Results as JSON files: `results/*.json` of tables and sweeps, and `evaluation.json` in the folder of a run.
+
+JSON has no NaN. A measure that is not finite is written as null, and null is read as NaN.
+"""
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hypersphere.config import Config
 from hypersphere.errors import UserError
-from hypersphere.util.files import make_folder, write_json
+from hypersphere.evaluate import Evaluation
+from hypersphere.util.files import make_folder, own, write_json
+
+EVALUATION_FILE = "evaluation.json"
 
 
 def name_of(cell: str, config: Config, hash: str | None = None) -> str:
-    """Of one run of a cell: its folder, and its file in results/. `hash`: what the config's was then."""
+    """Name of one run of a cell: of its folder, and of its file in `results/`.
+
+    Args:
+        cell: Name of the table cell, or of the point of a sweep.
+        config: Config of the run.
+        hash: Hash of the config when the run was made, if it is another one today.
+    """
     return f"{cell}-{config.epochs}-seed{config.seed}-{hash or config.hash}"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one run of a cell gave. A run that diverged is a result too: it says so, and has no evaluation."""
+    """Everything measured about one run of a cell. A run that diverged has a reason and no evaluation."""
 
     cell: str
     config: Config
     hash: str
-    evaluation: dict[str, dict[str, float]]
+    evaluation: Evaluation
     seconds: float  # of training
-    about: dict[str, str]  # code, versions, device
+    about: dict[str, str]  # provenance: code, versions, device
     diverged: str | None = None
-    history: list[dict[str, float]] = field(default_factory=list)  # what was measured during training, by epoch
-    angles: list[int] | None = None  # of features on the circle: test images in each half degree
+    history: list[dict[str, float]] = field(default_factory=list)  # measured during training, by epoch
+    angles: list[int] | None = None  # of features on the circle: number of test images in each half degree
+    # as the file has it, which may be older than some options: rewriting a file does not change it
+    saved_config: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def file(self) -> str:
+        """Name of its file in `results/`."""
         return f"{name_of(self.cell, self.config, self.hash)}.json"
 
     def write(self, folder: Path) -> Path:
+        """Write the result into `folder`, which is made if it does not exist, and return the path of the file."""
         make_folder(folder)
-        record: dict[str, Any] = {"cell": self.cell, "config": _portable(self.config), "hash": self.hash}
-        record |= {"seconds": round(self.seconds, 1), "about": self.about, "evaluation": self.evaluation}
-        record |= {"history": self.history} if self.history else {}
-        record |= {name: value for name in ("diverged", "angles") if (value := getattr(self, name)) is not None}
-        write_json(folder / self.file, record)
+        write_json(folder / self.file, self.to_json())
         return folder / self.file
 
+    def to_json(self) -> dict[str, Any]:
+        """The content of its file. Fields without a value are left out, and so are folders of this machine."""
+        config = self.saved_config
+        if config is None or Config.from_json(config) != self.config.replace(root=None, out=None):
+            config = {name: value for name, value in self.config.to_json().items() if name not in ("root", "out")}
+        record = {"cell": self.cell, "config": config, "hash": self.hash, "seconds": round(self.seconds, 1)}
+        record |= {"about": self.about, "evaluation": self.evaluation}
+        optional = {"history": self.history or None, "diverged": self.diverged, "angles": self.angles}
+        return record | {name: value for name, value in optional.items() if value is not None}
 
-def _portable(config: Config) -> dict[str, Any]:
-    """Without the folders of the machine it ran on."""
-    return {name: value for name, value in config.to_json().items() if name not in ("root", "out")}
-
-
-def _numbers(measured: dict[str, float | None]) -> dict[str, float]:
-    """What was written as null is no number."""
-    return {name: math.nan if value is None else value for name, value in measured.items()}
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "Result":
+        """The result that a file holds."""
+        parsed = {
+            "config": Config.from_json(record["config"]),
+            "evaluation": _evaluation(record["evaluation"]),
+            "history": [_numbers(line) for line in record.get("history", ())],
+        }
+        return Result(**record | parsed, saved_config=record["config"])
 
 
 def read_results(folder: Path) -> list[Result]:
+    """Read all results in a folder, in the order of the names of their files.
+
+    Raises:
+        UserError: If a file is damaged.
+    """
     found = []
     for file in sorted(folder.glob("*.json")):
         try:
-            record = json.loads(file.read_text(encoding="utf-8"))
-            config = Config.from_json(record.pop("config"))
-            evaluation = {name: _numbers(values) for name, values in record.pop("evaluation").items()}
-            history = [_numbers(line) for line in record.pop("history", ())]
-            found.append(Result(config=config, evaluation=evaluation, history=history, **record))
+            found.append(Result.from_json(_read(file)))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{file} is damaged ({error}): mend or remove it") from None
+            raise UserError(f"{file} is damaged ({error}): repair or remove it") from None
     return found
+
+
+def read_evaluations(run: Path) -> dict[str, Any]:
+    """Read the evaluation.json of a run: `hash` and `step` of the encoder, and its evaluations by held-out set.
+
+    Anything in it that is no evaluation is ignored. Empty if the file does not exist or is damaged.
+    """
+    try:
+        record = _read(run / EVALUATION_FILE)
+    except (OSError, ValueError):
+        return {}
+    state = {name: record[name] for name in ("hash", "step") if name in record}
+    return state | {name: _evaluation(_dicts(values)) for name, values in _dicts(record).items()}
+
+
+def evaluations_of(run: Path, hash: str, step: int) -> dict[str, Evaluation]:
+    """Evaluations in a run's evaluation.json, by held-out set. Empty if they are of another state of the encoder."""
+    record = read_evaluations(run)
+    return record if (record.pop("hash", None), record.pop("step", None)) == (hash, step) else {}
+
+
+def add_evaluation(run: Path, hash: str, step: int, holdout: str, evaluation: Evaluation) -> None:
+    """Write an evaluation into a run's evaluation.json. Other results of the same encoder stay.
+
+    Args:
+        run: Folder of the run.
+        hash: Hash of its config.
+        step: Step of the encoder that was evaluated. Evaluations of another step are removed.
+        holdout: The held-out set.
+        evaluation: Measures by probe, which replace those of the same probes.
+    """
+    with own(run, patience=10, lock=".evaluation.lock"):
+        known = evaluations_of(run, hash, step)
+        known[holdout] = known.get(holdout, {}) | evaluation
+        write_json(run / EVALUATION_FILE, {"hash": hash, "step": step, **known})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    record = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    return record
+
+
+def _dicts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: value for name, value in record.items() if isinstance(value, dict)}
+
+
+def _evaluation(saved: Mapping[str, Any]) -> Evaluation:
+    return {probe: _numbers(measures) for probe, measures in saved.items()}
+
+
+def _numbers(measures: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in measures.items()}

@@ -28,12 +28,12 @@ from hypersphere.nn.weights import CARD
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.runs.build import build_method, plan_of, view_recipe
 from hypersphere.runs.machine import evaluation_of, pick_device
+from hypersphere.runs.results import add_evaluation, read_evaluations
 from hypersphere.train import (
     load_checkpoint,
     read_metrics,
     restore,
 )
-from hypersphere.util.files import own, write_json
 from hypersphere.util.launch import is_first
 from hypersphere.views import Recipe
 
@@ -155,27 +155,14 @@ class Run:
         return found
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
-        """Write into evaluation.json, beside what else was found of this state of the encoder."""
-        if not is_first():
-            return
-        holdout = holdout or self.config.holdout
-        of_this = {"hash": self.config.hash, "step": self.step}
-        with own(self.path, patience=10, lock=".evaluation.lock"):
-            before = self.evaluations
-            if any(before.get(name) != value for name, value in of_this.items()):
-                before = {}
-            record = {**of_this, **before, holdout: {**before.get(holdout, {}), **found}}
-            write_json(self.path / "evaluation.json", record)
+        """Add an evaluation to evaluation.json, beside others of this state of the encoder."""
+        if is_first():
+            add_evaluation(self.path, self.config.hash, self.step, holdout or self.config.holdout, found)
 
     @property
     def evaluations(self) -> dict[str, Any]:
-        """What evaluation.json holds: results by held-out set and probe."""
-        try:
-            found = json.loads((self.path / "evaluation.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        entries = found.items() if isinstance(found, dict) else ()
-        return {name: value for name, value in entries if name in ("hash", "step") or isinstance(value, dict)}
+        """The content of evaluation.json: `hash`, `step`, and results by held-out set and probe."""
+        return read_evaluations(self.path)
 
 
 def _names(given: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:

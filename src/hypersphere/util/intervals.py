@@ -1,4 +1,4 @@
-"""How well a mean is known."""
+"""How well a mean is known: its 95 % t-interval."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Of the 95 % t-interval of their mean; NaN of fewer than two."""
+    """Half the width of the 95 % t-interval of the mean of `values`; NaN for fewer than two.
+
+    Example:
+        >>> round(half_width([1.0, 2.0, 3.0]), 3)
+        2.484
+    """
     n, mean = len(values), fmean(values)
     if n < 2:
         return math.nan
@@ -18,18 +23,33 @@ def half_width(values: Sequence[float]) -> float:
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds and the half-width of its 95 % t-interval (None of one seed)."""
+    """A mean over `n` values and the half-width of its 95 % t-interval, which is None for a single value."""
 
     mean: float
-    half_width: float | None
-    n: int
+    half_width: float | None = None
+    n: int = 1
 
     def __str__(self) -> str:
-        spread = "" if self.half_width is None else f" ± {self.half_width:.2f}"
-        return f"{self.mean:z.2f}{spread} (n = {self.n})"
+        return f"{self.format('z.2f', '.2f')} (n = {self.n})"
+
+    def format(self, mean: str, half_width: str) -> str:
+        """`mean ± half-width` with these format specifications; the mean alone if there is no interval.
+
+        Example:
+            >>> Estimate(0.5, 0.125).format(".4g", ".2g")
+            '0.5 ± 0.12'
+        """
+        number = format(self.mean, mean)
+        return number if self.half_width is None else f"{number} ± {self.half_width:{half_width}}"
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
+    """The mean of some values with its interval; None if there are none.
+
+    Example:
+        >>> print(estimate([1.0, 2.0, 3.0]))
+        2.00 ± 2.48 (n = 3)
+    """
     n = len(values)
     if n == 0:
         return None

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from hypersphere.diagnostics import embeddings, gather, of_array, read_embeddings
+from hypersphere.diagnostics.cloud import summarize
+from hypersphere.diagnostics.embeddings import of_array
 from hypersphere.errors import UserError
+from hypersphere.inference import vectors
+from hypersphere.inference.vectors import read_embeddings
 
 X = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
 
@@ -22,7 +25,7 @@ def npy(path, x=X, **options):
 
 
 def test_every_kind_of_file_gives_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(embeddings, "PIECE", 7 * 6 * 4)  # seven rows at a time
+    monkeypatch.setattr(vectors, "PIECE", 7 * 6 * 4)  # seven rows at a time
     np.testing.assert_array_equal(rows_of(npy(tmp_path / "a.npy")), X)
     np.testing.assert_array_equal(rows_of(npy(tmp_path / "b.npy", np.asfortranarray(X))), X)
     for save, name in ((np.savez, "c.npz"), (np.savez_compressed, "d.npz")):
@@ -43,29 +46,29 @@ def test_parquet_of_vectors_or_of_columns(tmp_path, capsys):
     beside = {"label": [n % 3 for n in range(50)], "__index_level_0__": list(range(50))}
     parquet.write_table(arrow.table({**columns, **beside}), tmp_path / "labelled.parquet")
     np.testing.assert_array_equal(rows_of(tmp_path / "labelled.parquet"), X)
-    assert "columns of whole numbers (label, __index_level_0__) are taken for none" in capsys.readouterr().err
+    assert "labelled.parquet: ignored integer columns: label, __index_level_0__\n" in capsys.readouterr().err
     bytes_ = {name: (10 * values).astype(np.int8) for name, values in columns.items()}
     parquet.write_table(arrow.table({**bytes_, "__index_level_0__": list(range(50))}), tmp_path / "bytes.parquet")
     np.testing.assert_array_equal(rows_of(tmp_path / "bytes.parquet"), (10 * X).astype(np.int8))
     parquet.write_table(arrow.table({"vector": [[1.0, 2.0], [3.0]]}), tmp_path / "ragged.parquet")
-    with pytest.raises(UserError, match=r"ragged: its vectors have 2, 1 dimensions"):
-        read_embeddings(tmp_path / "ragged.parquet")
+    with pytest.raises(UserError, match=r"ragged.parquet has vectors of different lengths: 1, 2"):
+        rows_of(tmp_path / "ragged.parquet")
     parquet.write_table(arrow.table({"vector": [[1.0, 2.0], None]}), tmp_path / "holes.parquet")
-    with pytest.raises(UserError, match=r"has rows without a vector"):
-        read_embeddings(tmp_path / "holes.parquet")
+    with pytest.raises(UserError, match=r"has rows without a vector: remove them"):
+        rows_of(tmp_path / "holes.parquet")
     later = [[1.0, 2.0]] * 8192 + [[1.0, 2.0, 3.0]] * 5
     parquet.write_table(arrow.table({"vector": later}), tmp_path / "later.parquet")
-    with pytest.raises(UserError, match=r"ragged: its vectors have 2 and 3 dimensions"):
+    with pytest.raises(UserError, match=r"later.parquet has vectors of different lengths: 2, 3"):
         rows_of(tmp_path / "later.parquet")
 
 
 @pytest.mark.parametrize(
     ("x", "told"),
     [
-        (np.array([[1, 2], [3]], dtype=object), "ragged"),
-        (X[0], "N × D"),
-        (X[:1], "two rows"),
-        (np.array([["a", "b"], ["c", "d"]]), "numbers"),
+        (np.array([[1, 2], [3]], dtype=object), "holds Python objects, perhaps rows of different lengths"),
+        (X[0], r"has shape \(6,\): expected N × D"),
+        (X[:1], "expected N × D with at least two rows"),
+        (np.array([["a", "b"], ["c", "d"]]), "holds <U1: expected numbers"),
     ],
 )
 def test_arrays_that_are_no_embeddings(tmp_path, x, told):
@@ -77,9 +80,9 @@ def test_files_that_are_damaged(tmp_path):
     whole = npy(tmp_path / "a.npy").read_bytes()
     for name, content, told in (
         ("empty.npy", b"", "is empty"),
-        ("junk.npy", b"what is this?", "cannot be read as .npy"),
-        ("junk.npz", b"what is this?", "cannot be read as .npz"),
-        ("cut.npy", whole[:-100], "is cut off: it should have 50 rows, and ends in row 45"),
+        ("junk.npy", b"what is this?", "is damaged, or no .npy file"),
+        ("junk.npz", b"what is this?", "is damaged, or no .npz file"),
+        ("cut.npy", whole[:-100], "is cut off: expected 50 rows, found 45"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=told):
@@ -88,10 +91,15 @@ def test_files_that_are_damaged(tmp_path):
     whole = bytearray((tmp_path / "flipped.npz").read_bytes())
     whole[len(whole) // 2] ^= 1
     (tmp_path / "flipped.npz").write_bytes(whole)
-    with pytest.raises(UserError, match=r"flipped.npz cannot be read as .npz \(Bad CRC"):
+    with pytest.raises(UserError, match=r"flipped.npz is damaged, or no .npz file \(Bad CRC"):
         rows_of(tmp_path / "flipped.npz")
     np.savez(tmp_path / "objects.npz", embeddings=np.array([[1, 2], [3]], dtype=object))
-    with pytest.raises(UserError, match=r"objects.npz:embeddings holds Python objects \(ragged rows\?\)"):
+    with pytest.raises(
+        UserError, match=r"objects.npz:embeddings holds Python objects, perhaps rows of different lengths"
+    ):
         read_embeddings(tmp_path / "objects.npz")
-    with pytest.raises(UserError, match=r"row 17 \(counted from 0\) holds NaN"):
-        gather(of_array(np.where(np.arange(50)[:, None] == 17, np.nan, X)))
+    with pytest.raises(
+        UserError,
+        match=r"embeddings: row 17 \(counted from 0\) has NaN, infinity or a number beyond float32: remove it",
+    ):
+        summarize(of_array(np.where(np.arange(50)[:, None] == 17, np.nan, X)))

@@ -1,0 +1,77 @@
+"""Result files of tables, sweeps and runs."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from hypersphere.config import Config
+from hypersphere.errors import UserError
+from hypersphere.runs.results import Result, add_evaluation, evaluations_of, read_evaluations, read_results
+
+RESULTS = Path(__file__).parents[2] / "results"
+FILES = sorted(RESULTS.glob("*.json"))
+
+
+def test_rewriting_a_result_keeps_every_byte(tmp_path):
+    results = read_results(RESULTS)
+    assert len(results) == len(FILES) > 80
+    for file, result in zip(FILES, results, strict=True):
+        assert result.write(tmp_path).name == file.name
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+    assert read_results(tmp_path) == results
+
+
+def test_a_changed_config_is_written(tmp_path):
+    (saved,) = [result for result in read_results(RESULTS) if result.file == FILES[0].name]
+    changed = dataclasses.replace(saved, config=saved.config.replace(lr=0.5, out="somewhere", root="data"))
+    record = json.loads(changed.write(tmp_path).read_text())
+    assert record["config"]["lr"] == 0.5
+    assert not {"root", "out"} & record["config"].keys()
+    assert read_results(tmp_path)[0].config == changed.config.replace(out=None, root=None)
+
+
+def test_both_kinds_of_files_keep_nan_as_null(tmp_path):
+    evaluation = {"1-shot": {"top1": 50.0, "interval": math.nan}, "sphere": {"lidar": math.inf}}
+    Result("cell", Config(), Config().hash, evaluation, 1.0, {}).write(tmp_path / "results")
+    add_evaluation(tmp_path, "hash", 3, "test", evaluation)
+    (result,) = read_results(tmp_path / "results")
+    for found in (result.evaluation, read_evaluations(tmp_path)["test"]):
+        assert found["1-shot"]["top1"] == 50
+        assert math.isnan(found["1-shot"]["interval"])
+        assert math.isnan(found["sphere"]["lidar"])
+    assert json.loads((tmp_path / "evaluation.json").read_text())["test"]["sphere"] == {"lidar": None}
+
+
+def test_evaluations_of_another_state_are_replaced(tmp_path):
+    add_evaluation(tmp_path, "hash", 3, "test", {"knn": {"top1": 1.0}, "linear": {"top1": 2.0}})
+    add_evaluation(tmp_path, "hash", 3, "test", {"knn": {"top1": 3.0}})
+    add_evaluation(tmp_path, "hash", 3, "validation", {"knn": {"top1": 4.0}})
+    both = {"test": {"knn": {"top1": 3.0}, "linear": {"top1": 2.0}}, "validation": {"knn": {"top1": 4.0}}}
+    assert evaluations_of(tmp_path, "hash", 3) == both
+    assert read_evaluations(tmp_path) == {"hash": "hash", "step": 3, **both}
+    assert evaluations_of(tmp_path, "hash", 4) == evaluations_of(tmp_path, "another", 3) == {}
+    add_evaluation(tmp_path, "hash", 4, "test", {"knn": {"top1": 5.0}})
+    assert evaluations_of(tmp_path, "hash", 4) == {"test": {"knn": {"top1": 5.0}}}
+
+
+DAMAGED = [
+    "",
+    "[]",
+    "{",
+    "3",
+    '{"cell": "a"}',
+    '{"config": {}, "evaluation": 3}',
+    '{"config": {}, "evaluation": {"knn": 3}}',
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_file(tmp_path, text):
+    """A result is lost work, which the user is told. An evaluation is measured again."""
+    (tmp_path / "evaluation.json").write_text(text)
+    assert not read_evaluations(tmp_path).get("test")
+    with pytest.raises(UserError, match=r"evaluation\.json is damaged \(.*\): repair or remove it"):
+        read_results(tmp_path)
