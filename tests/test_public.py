@@ -1,10 +1,18 @@
 """The public names: what they are, that type checkers know them, and that their examples run."""
 
 import ast
+import doctest
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
 
 import hypersphere as hs
 
@@ -49,3 +57,31 @@ def test_readme_snippets_type_check(tmp_path):
     environment = {"MYPYPATH": str(SOURCE.parents[1]), "PATH": ""}
     found = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+PACKAGES = ("sphere",)
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Public functions and classes of the packages, by their full names."""
+    for package in PACKAGES:
+        module = import_module(f"hypersphere.{package}")
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isfunction(found) or inspect.isclass(found):
+                yield f"{package}.{name}", found
+
+
+@pytest.mark.parametrize(("name", "public"), [*documented()])
+def test_docstrings_are_complete_and_their_examples_run(name, public):
+    text = inspect.getdoc(public) or ""
+    assert len(text.splitlines()[0]) < 120
+    sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert "Example" in sections
+    parameters = [p for p in inspect.signature(public).parameters if p not in ("self", "args", "kwargs")]
+    for parameter in parameters:
+        assert re.search(rf"^    {parameter}: ", text, re.MULTILINE), f"{parameter} is not explained"
+    (test,) = doctest.DocTestFinder(recurse=False).find(public, name, globs={"hs": hs, "torch": torch})
+    results = doctest.DocTestRunner(verbose=False).run(test)
+    assert results.attempted > 0
+    assert results.failed == 0
