@@ -83,7 +83,7 @@ def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor
     Example:
         >>> x = torch.eye(4)
         >>> round(hs.nt_xent(x, x).item(), 4)  # log(exp(2) + 6) - 2
-        0.5945
+        0.5944
     """
     temperature = _checked(z1, z2, temperature)
     if len(z1) < 2:
