@@ -59,7 +59,7 @@ def test_readme_snippets_type_check(tmp_path):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-PACKAGES = ("sphere", "regularize", "nn")
+PACKAGES = ("sphere", "regularize", "nn", "views")
 
 
 def documented() -> Iterator[tuple[str, Any]]:

@@ -114,7 +114,10 @@ def test_weights_of_a_library(monkeypatch, capsys, name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stem": "cifar"}, r"conv1.weight has shape \(64, 3, 7, 7\), but \(64, 3, 3, 3\) in this encoder: say `stem` imagenet$"),
+        (
+            {"stem": "cifar"},
+            r"conv1.weight has shape \(64, 3, 7, 7\), but \(64, 3, 3, 3\) in this encoder: say `stem` imagenet$",
+        ),
         ({"data": "digits"}, r"conv1.weight has shape .*; it takes images of 3 channels, and these have 1$"),
         ({"norm": "none"}, r"has BatchNorm, which `norm` none leaves out: say `norm` batch$"),
         ({"norm": "group"}, r"has BatchNorm, which `norm` group leaves out: say `norm` batch$"),
