@@ -1,9 +1,8 @@
-"""Mean potentials of many layers with their gradients, and row log-sum-exps, by the kernels of `pairwise_kernels`.
+"""Mean potentials of many layers with their gradients, and row log-sum-exps: launches of `pairwise_kernels`.
 
-The reference is `hypersphere.sphere.pairwise`.
-
-Matrices are float32 and dense, each row of d numbers in one piece, in whatever order: pairs do not mind. Points beyond
-`largest` rows are taken panel by panel, so that memory beyond the gradient stays bounded.
+The reference is `hypersphere.sphere.pairwise`. Matrices are float32, with contiguous rows; the order of entries in a
+row does not matter. Matrices with more than `largest` rows are processed panel by panel, which bounds the memory beyond
+the gradient.
 """
 
 from collections.abc import Sequence
@@ -18,18 +17,20 @@ from hypersphere.kernels import pairwise_tiles as tiles
 from hypersphere.kernels.pairwise_tiles import Shape
 from hypersphere.kernels.potentials import KINDS
 
-ARGUMENTS = 256  # addresses that one launch takes
+ARGUMENTS = 256  # addresses per launch
 NEAR_CHUNK = 1024  # entries of two near points held at once
-# By what fits the registers and shared memory of a Hopper multiprocessor twice, so that one program's potentials
-# overlap another's products.
+# Two programs fit into the registers and shared memory of a Hopper multiprocessor, so that one computes potentials
+# while the other computes products.
 SLOPES: dict[str, Any] = {"DEPTH": 64, "num_warps": 8, "num_stages": 2}
 PULL: dict[str, Any] = {"DEPTH": 64, "num_warps": 4, "num_stages": 3}
 
 
 @dataclass(frozen=True)
 class Law:
-    """A potential as kernels know it: pairs of chord² (or anti²) below near2 are near, slopes are stored times `scale`
-    in 16 bits of `dtype`, like points."""
+    """A potential for the kernels. Pairs with chord² (or anti²) below near2 are near; slopes are stored in 16 bits.
+
+    Slopes are multiplied by `scale` and stored as `dtype`, like points.
+    """
 
     kind: str
     s: float
@@ -41,14 +42,14 @@ class Law:
 
     @property
     def constants(self) -> dict[str, Any]:
-        constant = 0.0 if self.kind == "softmax" else self.s  # a temperature may change from step to step
+        constant = 0.0 if self.kind == "softmax" else self.s  # not compiled in: a temperature may change at each step
         return {"KIND": KINDS[self.kind], "S": constant, "FLOOR2": self.floor2, "HALF_SPACE": self.half_space}
 
 
 def pair_sums(
     weights: Sequence[Tensor], law: Law, with_pull: bool, largest: int = tiles.LARGEST
 ) -> tuple[Tensor, Tensor]:
-    """For each matrix the sum of φ over ordered pairs, in float64; and the pull on all unit rows, for the gradients."""
+    """Sum of φ over ordered pairs of each matrix, in float64, and the gradient by all unit rows (the pull)."""
     device = weights[0].device
     shapes = [Shape(len(w), w[0].numel()) for w in weights]
     places = tiles.pull_places(shapes)
@@ -87,7 +88,7 @@ def _layers(
 
 
 def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: bool, largest: int) -> Tensor:
-    """Panels a ≤ b, each pair of them once: S pulls on a, Sᵀ on b."""
+    """Each pair of panels a ≤ b once: slopes S pull on a, and Sᵀ on b."""
     device, d = w.device, shape.d
     spans = [(start, min(start + largest, shape.n)) for start in range(0, shape.n, largest)]
     pull.zero_()
@@ -114,7 +115,7 @@ def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: 
 
 
 def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, factors: Tensor) -> list[Tensor]:
-    """What `pair_sums` left, through the normalization of the rows, times upstream · factors of each matrix."""
+    """Gradients of the weights from the pull of `pair_sums`, times upstream · factors of each matrix."""
     gradients = [torch.empty_like(w) for w in weights]
     rows = tiles.finish_plan(tuple(Shape(len(w), w[0].numel()) for w in weights), pull.device)
     with torch.cuda.device_of(pull):
@@ -130,7 +131,7 @@ def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, 
 def row_logsumexp(
     x: Tensor, y: Tensor, scale: float, exclude_self: bool, largest: int = tiles.LARGEST, dtype=torch.float16
 ) -> Tensor:
-    """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x, all rows being unit ones."""
+    """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x; all rows are unit vectors."""
     total = torch.full((len(x),), -torch.inf, device=x.device)
     with torch.cuda.device_of(x):
         for rows in _spans(len(x), largest):
@@ -150,10 +151,10 @@ def row_logsumexp_backward(
     x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool,
     near2: float, largest: int = tiles.LARGEST, dtype=torch.float16,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Gradients by x and y: of the weights P of the softmax, P Y and Pᵀ (upstream ∘ X), up to multiples of a point."""
+    """Gradients by x and y: P Y and Pᵀ (upstream ∘ X) of the softmax P, up to multiples of a point."""
     law = Law("softmax", float(scale), False, 0.0, near2, 2.0**15, dtype)
     greatest = upstream.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
-    gains = upstream / greatest  # at most 1: in the range of 16 bits
+    gains = upstream / greatest  # at most 1, in the range of 16 bits
     on_x, on_y = (torch.zeros(Shape(*points.shape).size, device=x.device) for points in (x, y))
     width = Shape(*x.shape).width
     with torch.cuda.device_of(x):
@@ -204,7 +205,7 @@ def _pack(
 
 
 def _warps(chunk: int) -> int:
-    """8 or 16 numbers for each thread."""
+    """For 8 or 16 numbers per thread."""
     return max(4, min(16, chunk // 256 if chunk <= 2048 else chunk // 512))
 
 
