@@ -141,43 +141,43 @@ def merged(found: dict[K, T]) -> dict[K, T]:
 
 def from_first(work: Callable[[], T]) -> T:
     """Run `work` on the first process and return its result on all. A UserError ends all; the first reports it."""
-    found: list[Any] = [None]
-    first_does(lambda: found.__setitem__(0, work()))
-    if size() > 1:
-        dist.broadcast_object_list(found)
-    return found[0]
+    result, _ = _together(work if rank() == 0 else None)
+    if size() == 1:
+        return result
+    shared = [result]
+    dist.broadcast_object_list(shared)
+    return shared[0]
 
 
 def first_does(work: Callable[[], object], flag: Callable[[], int] = lambda: 0) -> int:
     """Run `work` on the first process while the others wait; return the largest flag of all processes."""
-    return _together(work if rank() == 0 else None, flag)
+    return _together(work if rank() == 0 else None, flag)[1]
 
 
 def agreed(work: Callable[[], T]) -> T:
     """Run `work` on each process. A UserError on one ends all; the first process that has one reports it."""
-    found: list[Any] = [None]
-    _together(lambda: found.__setitem__(0, work()))
-    return found[0]
+    return _together(work)[0]
 
 
-def _together(work: Callable[[], object] | None, flag: Callable[[], int] = lambda: 0) -> int:
-    failure = None
+def _together(work: Callable[[], Any] | None, flag: Callable[[], int] = lambda: 0) -> tuple[Any, int]:
+    """The result of `work` on this process, and the largest flag of all. A UserError of any process ends all."""
+    result, failure = None, None
     try:
         if work is not None:
             with refusals_told():
-                work()
+                result = work()
     except UserError as error:
         failure = error
     if size() == 1:
         if failure is not None:
             raise failure
-        return flag()
+        return result, flag()
     state = torch.tensor([flag(), 0 if failure is None else size() - rank()])
     dist.all_reduce(state, dist.ReduceOp.MAX)
     largest_flag, reporter = state.tolist()
     if reporter:
         raise failure if failure is not None and reporter == size() - rank() else Elsewhere()
-    return largest_flag
+    return result, largest_flag
 
 
 def first_of_machine_first(work: Callable[[], T]) -> T:

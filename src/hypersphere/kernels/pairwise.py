@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hypersphere.kernels import pairwise_kernels as kernels
 from hypersphere.kernels import pairwise_tiles as tiles
-from hypersphere.kernels.pairwise_tiles import Shape
+from hypersphere.kernels.pairwise_tiles import Shape, spans
 from hypersphere.kernels.potentials import KINDS
 
 ARGUMENTS = 256  # addresses per launch
@@ -90,21 +90,21 @@ def _layers(
 def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: bool, largest: int) -> Tensor:
     """Each pair of panels a ≤ b once: slopes S pull on a, and Sᵀ on b."""
     device, d = w.device, shape.d
-    spans = [(start, min(start + largest, shape.n)) for start in range(0, shape.n, largest)]
+    panels = spans(shape.n, largest)
     pull.zero_()
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for a, (begin, end) in enumerate(spans):
-        for other_begin, other_end in spans[a:]:
-            same = other_begin == begin
-            x, y = w[begin:end], w[other_begin:other_end]
+    for a, rows in enumerate(panels):
+        for cols in panels[a:]:
+            same = rows == cols
+            x, y = w[rows], w[cols]
             plan = tiles.pair_plan(Shape(len(x), d), Shape(len(y), d), same, same, False, device)
             values = torch.empty(plan.values, device=device)
             points = _pack(plan.rows, [x] if same else [x, y], plan.panels, law.dtype)
             slopes = torch.empty(plan.slopes, dtype=law.dtype, device=device)
             flags = torch.empty(plan.flags, dtype=torch.int32, device=device)
             _slopes(plan.tiles, points, slopes, flags, values, law)
-            sides = [(plan.pulls_on_x, plan.near_x, begin)]
-            sides += [] if same else [(plan.pulls_on_y, plan.near_y, other_begin)]
+            sides = [(plan.pulls_on_x, plan.near_x, rows.start)]
+            sides += [] if same else [(plan.pulls_on_y, plan.near_y, cols.start)]
             for side, (pulls, near, start) in enumerate(sides):
                 on_side = pull[start * shape.width :]
                 if with_pull:
@@ -134,8 +134,8 @@ def row_logsumexp(
     """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x; all rows are unit vectors."""
     total = torch.full((len(x),), -torch.inf, device=x.device)
     with torch.cuda.device_of(x):
-        for rows in _spans(len(x), largest):
-            for cols in _spans(len(y), largest):
+        for rows in spans(len(x), largest):
+            for cols in spans(len(y), largest):
                 own, other = x[rows], y[cols]
                 skip_self = exclude_self and rows.start == cols.start
                 shapes = Shape(*own.shape), Shape(*other.shape)
@@ -158,8 +158,8 @@ def row_logsumexp_backward(
     on_x, on_y = (torch.zeros(Shape(*points.shape).size, device=x.device) for points in (x, y))
     width = Shape(*x.shape).width
     with torch.cuda.device_of(x):
-        for rows in _spans(len(x), largest):
-            for cols in _spans(len(y), largest):
+        for rows in spans(len(x), largest):
+            for cols in spans(len(y), largest):
                 own, other, gain, sums = x[rows], y[cols], gains[rows], total[rows]
                 shapes = Shape(*own.shape), Shape(*other.shape)
                 plan = tiles.pair_plan(*shapes, False, exclude_self and rows.start == cols.start, True, x.device)
@@ -176,10 +176,6 @@ def row_logsumexp_backward(
                     _near(near, points, slopes, flags, pull, values, law, True, side, sums, gain)
     grad_x = on_x.view(-1, width)[: len(x), : x.shape[1]] * (scale * upstream)[:, None]
     return grad_x, on_y.view(-1, width)[: len(y), : y.shape[1]] * (scale * greatest)
-
-
-def _spans(n: int, largest: int) -> list[slice]:
-    return [slice(start, min(start + largest, n)) for start in range(0, n, largest)]
 
 
 def _addresses(matrices: Sequence[Tensor]) -> Tensor:

@@ -30,6 +30,11 @@ def padded(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
+def spans(n: int, most: int) -> list[slice]:
+    """0 to n in slices of at most `most`."""
+    return [slice(start, min(start + most, n)) for start in range(0, n, most)]
+
+
 class Shape(NamedTuple):
     """n points of d dimensions, and their padded sizes."""
 

@@ -3,6 +3,7 @@
 import inspect
 import numbers
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
@@ -132,22 +133,19 @@ def features_of(encoder: nn.Module) -> int:
     return int(encoder.num_features)  # type: ignore[arg-type]
 
 
-def _resnet(name: str) -> Callable[[int, Stem, Norm], nn.Module]:
-    def build(channels: int, stem: Stem, norm: Norm) -> nn.Module:
-        from hypersphere.nn.resnet import build_resnet  # imports torchvision, which nothing else here needs
+def _resnet(name: str, channels: int, stem: Stem, norm: Norm) -> nn.Module:
+    from hypersphere.nn.resnet import build_resnet  # imports torchvision, which nothing else here needs
 
-        model = build_resnet(name, norm2d(norm))
-        if stem == "cifar":
-            model.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
-            model.maxpool = nn.Identity()
-        elif channels != 3:
-            model.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
-        model.num_features = model.fc.in_features
-        model.fc = nn.Identity()
-        return model
-
-    return build
+    model = build_resnet(name, norm2d(norm))
+    if stem == "cifar":
+        model.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
+        model.maxpool = nn.Identity()
+    elif channels != 3:
+        model.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.num_features = model.fc.in_features
+    model.fc = nn.Identity()
+    return model
 
 
 class ConvNet(nn.Module):
@@ -191,8 +189,8 @@ def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
 
 
 ENCODERS: dict[str, Callable[[int, Stem, Norm], nn.Module]] = {
-    "torchvision/resnet18": _resnet("resnet18"),
-    "torchvision/resnet50": _resnet("resnet50"),
+    "torchvision/resnet18": partial(_resnet, "resnet18"),
+    "torchvision/resnet50": partial(_resnet, "resnet50"),
     "hypersphere/alexnet": _alexnet,
     "hypersphere/digits": _digits,
 }

@@ -144,20 +144,3 @@ def _gradients(ctx, upstream, _):
 
 
 _pair_means.register_autograd(_gradients, setup_context=_save_pull)
-
-
-def row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool) -> Tensor:
-    from hypersphere.kernels import pairwise
-
-    return pairwise.row_logsumexp(x.contiguous(), y.contiguous(), scale, exclude_self)
-
-
-def row_logsumexp_backward(
-    x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool
-) -> tuple[Tensor, Tensor]:
-    from hypersphere.kernels import pairwise
-
-    near = near2(torch.float32, singular=False)
-    return pairwise.row_logsumexp_backward(
-        x.contiguous(), y.contiguous(), total, upstream.contiguous(), scale, exclude_self, near
-    )

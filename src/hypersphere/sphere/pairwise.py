@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from hypersphere.kernels.pairwise_tiles import spans
 from hypersphere.sphere import fused
 from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
 from hypersphere.sphere.precision import full_precision
@@ -164,10 +165,6 @@ def _are_parallel(tile: Tile) -> Tensor:
     return (x[:, None] == same) | (x[:, None] == opposite)
 
 
-def _spans(n: int, tile: int) -> list[slice]:
-    return [slice(start, min(start + tile, n)) for start in range(0, n, tile)]
-
-
 @torch.library.custom_op("hypersphere::pair_mean", mutates_args=())
 def _pair_mean(
     x: Tensor, kind: str, parameter: float, half_space: bool, with_grad: bool, tile: int
@@ -182,10 +179,10 @@ def _pair_mean(
         potential, pairs = HalfSpace(potential), n * (2 * n - 1)
     value = x.new_zeros(())
     grad = torch.zeros_like(x) if with_grad else x.new_empty(0)
-    spans = _spans(n, tile)
+    tiles = spans(n, tile)
     with full_precision(x):
-        for a, rows in enumerate(spans):
-            for cols in spans[a:]:  # tiles above the diagonal count twice, by symmetry
+        for a, rows in enumerate(tiles):
+            for cols in tiles[a:]:  # tiles above the diagonal count twice, by symmetry
                 diagonal = cols == rows
                 pieces = _tile(x[rows], x[cols], potential.singular, diagonal)
                 phi, slope = potential(pieces.chord2, pieces.anti2)
@@ -231,11 +228,13 @@ _pair_mean.register_autograd(_scale_gradient, setup_context=_save_gradient)
 @torch.library.custom_op("hypersphere::row_logsumexp", mutates_args=())
 def _row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, tile: int) -> Tensor:
     if fused.usable([x, y]):
-        return fused.row_logsumexp(x, y, scale, exclude_self)
+        from hypersphere.kernels import pairwise
+
+        return pairwise.row_logsumexp(x.contiguous(), y.contiguous(), scale, exclude_self)
     total = x.new_full((len(x),), -torch.inf)
     with full_precision(x):
-        for rows in _spans(len(x), tile):
-            for cols in _spans(len(y), tile):
+        for rows in spans(len(x), tile):
+            for cols in spans(len(y), tile):
                 logits = scale * (x[rows] @ y[cols].T)
                 if exclude_self and rows.start == cols.start:
                     logits.fill_diagonal_(-torch.inf)
@@ -248,11 +247,15 @@ def _row_logsumexp_backward(
     x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool, tile: int
 ) -> tuple[Tensor, Tensor]:
     if fused.usable([x, y]):
-        return fused.row_logsumexp_backward(x, y, total, upstream, scale, exclude_self)
+        from hypersphere.kernels import pairwise
+
+        points, upstream = (x.contiguous(), y.contiguous()), upstream.contiguous()
+        near = near2(torch.float32, singular=False)
+        return pairwise.row_logsumexp_backward(*points, total, upstream, scale, exclude_self, near)
     grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
     with full_precision(x):
-        for rows in _spans(len(x), tile):
-            for cols in _spans(len(y), tile):
+        for rows in spans(len(x), tile):
+            for cols in spans(len(y), tile):
                 diagonal = exclude_self and rows.start == cols.start
                 pieces = _tile(x[rows], y[cols], singular=False, diagonal=diagonal)
                 weight = (scale * pieces.cosine - total[rows, None]).exp() * (scale * upstream[rows, None])
@@ -290,8 +293,8 @@ def _nearest(x: Tensor, tile: int) -> Tensor:
     best = x.new_full((len(x),), -torch.inf)
     place = torch.zeros(len(x), dtype=torch.long, device=x.device)
     with full_precision(x):
-        for rows in _spans(len(x), tile):
-            for cols in _spans(len(x), tile):
+        for rows in spans(len(x), tile):
+            for cols in spans(len(x), tile):
                 cosine = x[rows] @ x[cols].T
                 if cols == rows:
                     cosine.fill_diagonal_(-torch.inf)
