@@ -27,10 +27,7 @@ PULL: dict[str, Any] = {"DEPTH": 64, "num_warps": 4, "num_stages": 3}
 
 @dataclass(frozen=True)
 class Law:
-    """A potential for the kernels. Pairs with chord² (or anti²) below near2 are near; slopes are stored in 16 bits.
-
-    Slopes are multiplied by `scale` and stored as `dtype`, like points.
-    """
+    """A potential for the kernels. Pairs with chord² (or anti²) below near2 are near; slopes are stored · `scale`."""
 
     kind: str
     s: float
@@ -38,7 +35,6 @@ class Law:
     floor2: float
     near2: float
     scale: float
-    dtype: torch.dtype = torch.float16
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -76,10 +72,9 @@ def _layers(
     device = pull.device
     plan = tiles.layers_plan(shapes, starts, device)
     values = torch.zeros(len(shapes), plan.values, device=device)
-    points = _pack(plan.rows, weights, plan.panels, law.dtype)
+    points = _pack(plan.rows, weights, plan.panels)
     for group in plan.groups:
-        slopes = torch.empty(group.slopes, dtype=law.dtype, device=device)
-        flags = torch.empty(group.flags, dtype=torch.int32, device=device)
+        slopes, flags = _scratch(group, device)
         _slopes(group.tiles, points, slopes, flags, values, law)
         if with_pull:
             _pull(group.pulls, points, slopes, pull, law)
@@ -99,9 +94,8 @@ def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: 
             x, y = w[rows], w[cols]
             plan = tiles.pair_plan(Shape(len(x), d), Shape(len(y), d), same, same, False, device)
             values = torch.empty(plan.values, device=device)
-            points = _pack(plan.rows, [x] if same else [x, y], plan.panels, law.dtype)
-            slopes = torch.empty(plan.slopes, dtype=law.dtype, device=device)
-            flags = torch.empty(plan.flags, dtype=torch.int32, device=device)
+            points = _pack(plan.rows, [x] if same else [x, y], plan.panels)
+            slopes, flags = _scratch(plan, device)
             _slopes(plan.tiles, points, slopes, flags, values, law)
             sides = [(plan.pulls_on_x, plan.near_x, rows.start)]
             sides += [] if same else [(plan.pulls_on_y, plan.near_y, cols.start)]
@@ -128,9 +122,7 @@ def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, 
     return gradients
 
 
-def row_logsumexp(
-    x: Tensor, y: Tensor, scale: float, exclude_self: bool, largest: int = tiles.LARGEST, dtype=torch.float16
-) -> Tensor:
+def row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, largest: int = tiles.LARGEST) -> Tensor:
     """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x; all rows are unit vectors."""
     total = torch.full((len(x),), -torch.inf, device=x.device)
     with torch.cuda.device_of(x):
@@ -141,7 +133,7 @@ def row_logsumexp(
                 shapes = Shape(*own.shape), Shape(*other.shape)
                 plan = tiles.log_sum_plan(*shapes, skip_self, x.device)
                 sums = torch.empty(plan.runs, len(own), device=x.device)
-                points = _pack(plan.rows, [own, other], plan.panels, dtype, normalize=False)
+                points = _pack(plan.rows, [own, other], plan.panels, normalize=False)
                 kernels.log_sums_kernel[(len(plan.sums),)](plan.sums, points, sums, float(scale), **SLOPES)
                 total[rows] = torch.logaddexp(total[rows], sums.logsumexp(0))
     return total
@@ -149,10 +141,10 @@ def row_logsumexp(
 
 def row_logsumexp_backward(
     x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool,
-    near2: float, largest: int = tiles.LARGEST, dtype=torch.float16,
+    near2: float, largest: int = tiles.LARGEST,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients by x and y: P Y and Pᵀ (upstream ∘ X) of the softmax P, up to multiples of a point."""
-    law = Law("softmax", float(scale), False, 0.0, near2, 2.0**15, dtype)
+    law = Law("softmax", float(scale), False, 0.0, near2, 2.0**15)
     greatest = upstream.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
     gains = upstream / greatest  # at most 1, in the range of 16 bits
     on_x, on_y = (torch.zeros(Shape(*points.shape).size, device=x.device) for points in (x, y))
@@ -163,10 +155,9 @@ def row_logsumexp_backward(
                 own, other, gain, sums = x[rows], y[cols], gains[rows], total[rows]
                 shapes = Shape(*own.shape), Shape(*other.shape)
                 plan = tiles.pair_plan(*shapes, False, exclude_self and rows.start == cols.start, True, x.device)
-                points = _pack(plan.rows, [own, other, own], plan.panels, dtype, normalize=False, gains=gain)
+                points = _pack(plan.rows, [own, other, own], plan.panels, normalize=False, gains=gain)
                 values = torch.empty(plan.values, device=x.device)
-                slopes = torch.empty(plan.slopes, dtype=dtype, device=x.device)
-                flags = torch.empty(plan.flags, dtype=torch.int32, device=x.device)
+                slopes, flags = _scratch(plan, x.device)
                 _slopes(plan.tiles, points, slopes, flags, values, law, sums)
                 for pulls, near, pull, side in (
                     (plan.pulls_on_x, plan.near_x, on_x[rows.start * width :], False),
@@ -186,11 +177,17 @@ def _addresses(matrices: Sequence[Tensor]) -> Tensor:
     return table
 
 
+def _scratch(plan: tiles.Group | tiles.PairPlan, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Memory for slopes and flags."""
+    slopes = torch.empty(plan.slopes, dtype=torch.float16, device=device)
+    return slopes, torch.empty(plan.flags, dtype=torch.int32, device=device)
+
+
 def _pack(
-    rows: tuple[tiles.Rows, ...], matrices: list[Tensor], size: int, dtype: torch.dtype, *, normalize: bool = True,
+    rows: tuple[tiles.Rows, ...], matrices: list[Tensor], size: int, *, normalize: bool = True,
     gains: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    points = torch.empty(size, dtype=dtype, device=matrices[0].device)
+    points = torch.empty(size, dtype=torch.float16, device=matrices[0].device)
     addresses = _addresses(matrices)
     for jobs, chunk, whole in rows:
         kernels.pack[(len(jobs) * tiles.ROWS,)](

@@ -188,6 +188,7 @@ def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
     return ConvNet(features, [nn.AdaptiveAvgPool2d(1), nn.Flatten()], 128, 8)
 
 
+# encoders of this package, or changed by it: (channels, stem, norm) → encoder
 ENCODERS: dict[str, Callable[[int, Stem, Norm], nn.Module]] = {
     "torchvision/resnet18": partial(_resnet, "resnet18"),
     "torchvision/resnet50": partial(_resnet, "resnet50"),

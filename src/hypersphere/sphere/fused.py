@@ -37,7 +37,7 @@ def usable(matrices: Sequence[Tensor]) -> bool:
 
 def fits_float16(kind: str, parameter: float, half_space: bool) -> bool:
     """Whether slopes fit into float16: those of a power of 6 or more do not, and need the reference."""
-    return _law(kind, float(parameter), half_space).dtype == torch.float16
+    return _law(kind, float(parameter), half_space) is not None
 
 
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool) -> Tensor:
@@ -54,20 +54,19 @@ def _with_dense_rows(w: Tensor) -> Tensor:
 
 
 @cache
-def _law(kind: str, parameter: float, half_space: bool) -> "Law":
+def _law(kind: str, parameter: float, half_space: bool) -> "Law | None":
+    """The potential for the kernels; None if its slopes do not fit into float16."""
     from hypersphere.kernels.pairwise import Law
 
     potential = KINDS[kind](parameter, torch.float32)
     near = near2(torch.float32, potential.singular)
     chord2 = torch.tensor([near, 4 - near, 2.0], dtype=torch.float64)
     *ends, typical = potential(chord2, 4 - chord2)[1].tolist()
-    # Slopes of all pairs that are not near must fit into 16 bits, those of orthogonal points without loss: in float16
-    # times a power of two or, for a steep potential, in bfloat16.
+    # Slopes of all pairs that are not near must fit, times a power of two; those of orthogonal points without loss.
     scale = 2.0 ** math.floor(15 - math.log2(max(ends)))
-    floor2 = floor(torch.float32, parameter) ** 2
-    if typical * scale >= 2**-12:
-        return Law(kind, parameter, half_space, floor2, near, scale)
-    return Law(kind, parameter, half_space, floor2, max(near, 2**-13), 1.0, torch.bfloat16)
+    if typical * scale < 2**-12:
+        return None
+    return Law(kind, parameter, half_space, floor(torch.float32, parameter) ** 2, near, scale)
 
 
 @cache
@@ -102,7 +101,9 @@ def _pair_means(
 ) -> tuple[Tensor, Tensor]:
     from hypersphere.kernels.pairwise import pair_sums
 
-    sums, pull = pair_sums(weights, _law(kind, parameter, half_space), with_grad)
+    law = _law(kind, parameter, half_space)
+    assert law is not None, "`fits_float16` is checked before"
+    sums, pull = pair_sums(weights, law, with_grad)
     weight, own = _mean_weights(tuple(map(len, weights)), kind, parameter, half_space, sums.device)
     return torch.addcmul(own, sums, weight).float(), pull
 

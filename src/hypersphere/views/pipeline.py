@@ -346,6 +346,7 @@ def folder_recipe(size: int) -> Recipe:
     return Recipe(size, mean, std, hows, _PLAIN, resize=round(size * 8 / 7), crop=size)
 
 
+# by dataset
 RECIPES: dict[str, Recipe] = {
     "cifar10": Recipe(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), (_CIFAR, _CIFAR), _PLAIN, crop=28),
     "cifar100": Recipe(32, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), (_CIFAR, _CIFAR), _PLAIN, crop=28),
