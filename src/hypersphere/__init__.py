@@ -2,114 +2,103 @@
 
 import hypersphere as hs
 
-loss = loss + 0.125 * hs.uniformity(features)               # features spread over the sphere
-regularizer = hs.EnergyRegularizer(model, weight=1.0)        # neurons spread over theirs
-run = hs.pretrain("byol-mhe", data="digits"); run.encoder    # an encoder without labels
+loss = loss + 0.125 * hs.uniformity(features)               # spread features over the sphere
+regularizer = hs.EnergyRegularizer(model, weight=1.0)        # spread neurons over the sphere
+run = hs.pretrain("byol-mhe", data="digits"); run.encoder    # train an encoder without labels
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from hypersphere import data, distributed, evaluate, methods, nn, optim, regularize, sphere, views  # noqa: F401
-    from hypersphere.errors import UserError
-    from hypersphere.inference.diagnosis import Diagnosis, diagnose
-    from hypersphere.inference.exporting import export
-    from hypersphere.inference.loading import load
-    from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
-    from hypersphere.runs.pretraining import pretrain
-    from hypersphere.runs.run import Run, load_run
-    from hypersphere.sphere import (
-        alignment,
-        byol_loss,
-        effective_rank,
-        hyperspherical_energy,
-        info_nce,
-        koleo,
-        nt_xent,
-        sigreg,
-        uniformity,
-        variance_covariance,
-    )
-    from hypersphere.sweeps.grid import sweep
-
 __version__ = "0.1.0"
-__all__ = [
-    "Diagnosis",
-    "EnergyRegularizer",
-    "OrthogonalityRegularizer",
-    "Run",
-    "UserError",
-    "alignment",
-    "byol_loss",
-    "diagnose",
-    "effective_rank",
-    "export",
-    "hyperspherical_energy",
-    "info_nce",
-    "koleo",
-    "load",
-    "load_run",
-    "nt_xent",
-    "pretrain",
-    "sigreg",
-    "sweep",
-    "uniformity",
-    "variance_covariance",
-]
 
-# module → the public names that it has
-_WHERE = {
-    "errors": ("UserError",),
-    "inference.diagnosis": ("Diagnosis", "diagnose"),
-    "inference.exporting": ("export",),
-    "inference.loading": ("load",),
-    "regularize": ("EnergyRegularizer", "OrthogonalityRegularizer"),
-    "runs.pretraining": ("pretrain",),
-    "runs.run": ("Run", "load_run"),
-    "sphere": (
-        "alignment",
-        "byol_loss",
-        "effective_rank",
-        "hyperspherical_energy",
-        "info_nce",
-        "koleo",
-        "nt_xent",
-        "sigreg",
-        "uniformity",
-        "variance_covariance",
-    ),
-    "sweeps.grid": ("sweep",),
+if TYPE_CHECKING:  # the table below, for type checkers and editors; a test compares the two
+    from hypersphere import data as data
+    from hypersphere import distributed as distributed
+    from hypersphere import evaluate as evaluate
+    from hypersphere import methods as methods
+    from hypersphere import nn as nn
+    from hypersphere import optim as optim
+    from hypersphere import regularize as regularize
+    from hypersphere import sphere as sphere
+    from hypersphere import views as views
+    from hypersphere.errors import UserError as UserError
+    from hypersphere.inference.diagnosis import Diagnosis as Diagnosis
+    from hypersphere.inference.diagnosis import diagnose as diagnose
+    from hypersphere.inference.exporting import export as export
+    from hypersphere.inference.loading import load as load
+    from hypersphere.regularize import EnergyRegularizer as EnergyRegularizer
+    from hypersphere.regularize import OrthogonalityRegularizer as OrthogonalityRegularizer
+    from hypersphere.runs.pretraining import pretrain as pretrain
+    from hypersphere.runs.run import Run as Run
+    from hypersphere.runs.run import load_run as load_run
+    from hypersphere.sphere import alignment as alignment
+    from hypersphere.sphere import byol_loss as byol_loss
+    from hypersphere.sphere import effective_rank as effective_rank
+    from hypersphere.sphere import hyperspherical_energy as hyperspherical_energy
+    from hypersphere.sphere import info_nce as info_nce
+    from hypersphere.sphere import koleo as koleo
+    from hypersphere.sphere import nt_xent as nt_xent
+    from hypersphere.sphere import sigreg as sigreg
+    from hypersphere.sphere import uniformity as uniformity
+    from hypersphere.sphere import variance_covariance as variance_covariance
+    from hypersphere.sweeps.grid import sweep as sweep
+
+# Every public name and its module. A name equal to its module is that package.
+_PUBLIC = {
+    # runs
+    "pretrain": "runs.pretraining",
+    "sweep": "sweeps.grid",
+    "Run": "runs.run",
+    "load_run": "runs.run",
+    "UserError": "errors",
+    # trained encoders in use
+    "load": "inference.loading",
+    "export": "inference.exporting",
+    "diagnose": "inference.diagnosis",
+    "Diagnosis": "inference.diagnosis",
+    # regularizers of weights
+    "EnergyRegularizer": "regularize",
+    "OrthogonalityRegularizer": "regularize",
+    # measures and losses of features
+    "hyperspherical_energy": "sphere",
+    "uniformity": "sphere",
+    "alignment": "sphere",
+    "effective_rank": "sphere",
+    "byol_loss": "sphere",
+    "info_nce": "sphere",
+    "nt_xent": "sphere",
+    "koleo": "sphere",
+    "sigreg": "sphere",
+    "variance_covariance": "sphere",
+    # packages
+    "data": "data",
+    "distributed": "distributed",
+    "evaluate": "evaluate",
+    "methods": "methods",
+    "nn": "nn",
+    "optim": "optim",
+    "regularize": "regularize",
+    "sphere": "sphere",
+    "views": "views",
 }
-_MODULES = {name: module for module, names in _WHERE.items() for name in names}
-# packages that are public, too; `collectives` is where `distributed` was
-_PACKAGES = (
-    "collectives",
-    "data",
-    "distributed",
-    "evaluate",
-    "methods",
-    "nn",
-    "optim",
-    "regularize",
-    "sphere",
-    "views",
-)
+_DEPRECATED = {"collectives": "collectives"}  # still found, not listed
 
 
-def _found(name: str) -> Any:
-    """A public name is looked up when it is first used, so that the command line answers before torch is loaded."""
-    if name in _PACKAGES:
-        return import_module(f"hypersphere.{name}")
-    if name not in _MODULES:
+def _load(name: str) -> Any:
+    """Import a public name when it is first used, so that the command line starts before torch is loaded."""
+    module = (_PUBLIC | _DEPRECATED).get(name)
+    if module is None:
         raise AttributeError(f"module 'hypersphere' has no attribute {name!r}")
-    globals()[name] = getattr(import_module(f"hypersphere.{_MODULES[name]}"), name)
+    found = import_module(f"hypersphere.{module}")
+    globals()[name] = found if name == module else getattr(found, name)
     return globals()[name]
 
 
-if not TYPE_CHECKING:  # else any name would seem to be there
-    __getattr__ = _found
-
-
 def __dir__() -> list[str]:
-    return [*__all__, *(package for package in _PACKAGES if package != "collectives"), "__version__"]
+    return [*_PUBLIC, "__version__"]
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name, and knows the public ones by the imports above
+    __getattr__ = _load
+    __all__ = [name for name, module in _PUBLIC.items() if name != module]

@@ -177,7 +177,7 @@ def test_help_needs_no_torch():
         (["pretrain", "byol", "--micro-batch", "3"], "--micro-batch must be a divisor of --batch 1024, not 3"),
         (["pretrain", "byol", "simclr"], "unexpected argument: 'simclr' .expected one METHOD"),
         (["pretrain", "byol", "--method", "simclr"], "without --method: hypersphere pretrain METHOD"),
-        (["pretrain", "byol", *SMALL, "--energy", "1", "--energy-layers", "target"], "layers of 'target' are frozen"),
+        (["pretrain", "byol", *SMALL, "--energy", "1", "--energy-layers", "target"], "layers in 'target' are frozen"),
         (["pretrain", "byol", *SMALL, "--device", "gpu"], r"--device gpu cannot be used here: choose one of [^()]*$"),
         (["pretrain", "byol", *SMALL, "--epochs", "three"], "--epochs.*'three'"),
         (["pretrain", "byol", "--data", "cifar10", "--root", "/proc/x"], "cannot make the folder /proc/x"),

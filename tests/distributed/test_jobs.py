@@ -63,7 +63,9 @@ def so_are_those_of_loops_of_ones_own(out):
         sharded, sharded_grads = torch.load(out / f"sharded-{rank}.pt")
         assert sharded == pytest.approx(energy)
         torch.testing.assert_close(sharded_grads, grads)
-        assert (out / f"unequal-{rank}").read_text().startswith("processes must have as many rows each, not 3, 4: ")
+        assert (
+            (out / f"unequal-{rank}").read_text().startswith("processes must have the same number of rows, got 3, 4: ")
+        )
 
 
 def assert_same_curve(run, whole):

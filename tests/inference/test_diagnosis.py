@@ -70,7 +70,7 @@ def test_files_that_are_no_weights(tmp_path, monkeypatch):
     encoder = nn.Linear(2, 2)
     for name, told in (
         ("evil.pt", "could run code"),
-        ("other.pt", "another architecture: 2 of 2 tensors are not there, such as weight"),
+        ("other.pt", "another architecture: 2 of 2 tensors are missing, such as weight"),
         ("junk.pt", "damaged"),
         ("junk.safetensors", "cannot be read"),
         ("empty.pt", "is empty"),

@@ -161,7 +161,9 @@ def test_features_are_found_in_what_a_network_gives(give):
 
 
 def test_a_network_without_features_and_one_in_half_precision():
-    with pytest.raises(UserError, match=r"does not take .* \(it puts out str, no features\)"):
+    with pytest.raises(
+        UserError, match=r"does not take .* \(the network returned str, not features: return a tensor\)"
+    ):
         hs.diagnose(Giving(str), size=4)
     network = Shown(input_size=8)
     wanted = hs.diagnose(network, images=16).findings[1].value

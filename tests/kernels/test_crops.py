@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 from hypersphere import kernels
 from hypersphere.kernels import crops as kernel
-from hypersphere.util.draws import PROBE, VIEWS
+from hypersphere.util.draws import PROBE, VIEWS, Key
 from hypersphere.views import Recipe, crops, folder_recipe
 from tests.kernels.augmentations import ALONE, EVERYTHING
 
@@ -21,8 +21,8 @@ def both(how, size=13, n=4, stream=VIEWS, dtype=torch.float32, mean=0.0, std=1.0
     bytes_of_more = torch.randint(0, 256, (n, 3 * size * size + 5), dtype=torch.uint8, device=DEVICE)
     part = bytes_of_more[:, 5:]  # as one view lies behind another
     sample = torch.randint(100, (n, 2), device=DEVICE)[:, 0]  # a column, with other numbers between
-    given = (part, how, size, recipe, sample, dtype)
-    return [make(*given, seed=5, epoch=3, view=1, stream=stream) for make in (crops.fused, crops.reference)]
+    given = (part, how, recipe, sample, dtype, Key(5, 3, stream))
+    return [make(*given, view=1) for make in (crops.fused, crops.reference)]
 
 
 def assert_same(found, wanted, atol=1e-5):
@@ -42,7 +42,7 @@ def test_all_together_in_each_order(stream, n):
 
 def test_images_of_many_tiles(monkeypatch):
     monkeypatch.setattr(kernel, "TILE", 128)
-    monkeypatch.setattr(kernel, "LOOK", {"TILE": 256, "num_warps": 4})
+    monkeypatch.setattr(kernel, "MEANS", {"TILE": 256, "num_warps": 4})
     assert_same(*both(EVERYTHING, size=30, n=6))
 
 
@@ -65,7 +65,7 @@ def test_the_views_of_files_are_made_so(monkeypatch):
     bytes_ = torch.zeros(2, 2 * 3 * 64 * 64, dtype=torch.uint8)
     monkeypatch.setattr(kernels, "usable", lambda x: True)
     for name in ("fused", "reference"):
-        monkeypatch.setattr(crops, name, lambda *given, name=name, **key: seen.append((name, key["view"])))
+        monkeypatch.setattr(crops, name, lambda *given, name=name, view: seen.append((name, view)))
     crops.finished(bytes_, torch.arange(2), recipe, 0, 0, torch.float32)
     assert seen == [("fused", 0), ("fused", 1)]
 

@@ -14,9 +14,9 @@ import triton.language as tl
 from hypersphere import kernels
 from hypersphere.kernels import colours
 from hypersphere.kernels import views as kernel
-from hypersphere.util.draws import PROBE, VIEWS, uniforms
+from hypersphere.util.draws import PROBE, VIEWS, Key, uniforms
 from hypersphere.views import RECIPES, Recipe, Views, with_small_crops
-from hypersphere.views.dispatch import Key, fused, fusible, reference
+from hypersphere.views.dispatch import fused, fusible, reference
 from tests.kernels.augmentations import ALONE, COLOUR, EVERYTHING, NOTHING
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

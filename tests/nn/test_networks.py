@@ -167,7 +167,7 @@ def test_only_weights_that_were_asked_for_are_missed(monkeypatch):
 
     monkeypatch.setattr(models, "get_model", fail)
     with pytest.raises(
-        UserError, match=r"^the weights of torchvision/resnet18 could not be fetched \(of another kind\)$"
+        UserError, match=r"^could not download the weights of torchvision/resnet18 \(of another kind\)$"
     ):
         build_model("torchvision/resnet18", pretrained=True)
     with pytest.raises(RuntimeError, match="and more"):

@@ -132,11 +132,6 @@ def test_numbers_that_make_no_sense_are_told(options):
         LARS([nn.Parameter(torch.ones(2))], **options)
 
 
-def test_the_old_word_for_it_is_told():
-    with pytest.raises(ValueError, match="no longer `decay`"):
-        build_optimizer("sgd", [{"params": [], "decay": False}], weight_decay=0.1, momentum=0.9, trust=0.1)
-
-
 def test_what_a_group_says_itself_counts():
     a, b, c = (nn.Parameter(torch.ones(2, 2)) for _ in range(3))
     groups = [{"params": [a], "betas": (0.5, 0.6)}, {"params": [b], "weight_decay": 0.3, "lr": 0.7}]

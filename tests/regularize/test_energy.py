@@ -38,12 +38,12 @@ def test_is_the_weighted_sum_over_layers_of_mean_pair_energies():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"where": 3}, "where must be names, patterns, modules, their classes or a function .*, not 3"),
-        ({"where": ["projector", None]}, "where must be .*, not None"),
+        ({"where": 3}, "where must be names, patterns, modules, their classes or a function .*, got 3"),
+        ({"where": ["projector", None]}, "where must be .*, got None"),
         ({"where": int}, "where must be .*int"),
-        ({"s": "2"}, "s must be a number, not a str"),
-        ({"weight": None}, "weight must be a number, not a NoneType"),
-        ({"model": "projector"}, "model must be a torch.nn.Module, not a str"),
+        ({"s": "2"}, "s must be a number, got str"),
+        ({"weight": None}, "weight must be a number, got NoneType"),
+        ({"model": "projector"}, "model must be a torch.nn.Module, got str"),
     ],
 )
 def test_wrong_types_are_named(options, message):

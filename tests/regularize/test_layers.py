@@ -37,7 +37,7 @@ def test_where_may_be_modules():
     two = EnergyRegularizer(model, where=iter([model["projector"][2], "predictor"]))
     assert two.per_layer().keys() == {"projector.2", "predictor"}
     with pytest.raises(
-        ValueError, match=r"no Linear, Conv or MultiheadAttention layer .* in the Linear given; .*: encoder, projector"
+        ValueError, match=r"no Linear, Conv or MultiheadAttention layer .* in the given Linear; .*: encoder, projector"
     ):
         EnergyRegularizer(model, where=nn.Linear(3, 3))
 
@@ -178,7 +178,7 @@ def test_layers_frozen_before_are_left_out(parametrized):
         assert "projector.0" in names
         assert not any(name.startswith("target") for name in names)
     for where in ("target", ["projector", "target"], model["target"], lambda name, module: name.startswith("target")):
-        with pytest.raises(ValueError, match=r"all layers of .* are frozen"):
+        with pytest.raises(ValueError, match=r"all layers in .* are frozen: there is nothing to regularize"):
             EnergyRegularizer(model, where=where)
     with pytest.raises(ValueError, match=r"'projektor'.*: encoder, projector, predictor$"):
         EnergyRegularizer(model, where="projektor")
@@ -235,7 +235,7 @@ def test_a_derivative_by_something_else_is_none_of_its_business():
 
 
 def test_a_layer_alone_has_no_parts_to_name():
-    with pytest.raises(ValueError, match=r"tell apart in 'nosuch'; of any other matrix of weights there is hs\."):
+    with pytest.raises(ValueError, match=r"with several neurons in 'nosuch'; for another matrix of weights use hs\."):
         EnergyRegularizer(nn.Linear(3, 3), where="nosuch")
 
 
@@ -283,7 +283,7 @@ def test_weights_that_a_hook_makes_are_refused(hook):
     """Until the next forward pass they are those of the last one, without gradient or with a freed one."""
     model = nn.Sequential(hook(nn.Linear(8, 6)), nn.ReLU(), nn.Linear(6, 5))
     for where in (None, "0"):
-        with pytest.raises(ValueError, match="layer '0' has a weight that is no matrix of its own"):
+        with pytest.raises(ValueError, match="layer '0' has a weight that is not a matrix parameter"):
             EnergyRegularizer(model, where=where)
     assert list(EnergyRegularizer(model, where="2").per_layer()) == ["2"]
     model[0].requires_grad_(False)

@@ -156,7 +156,7 @@ def test_others_under_autocast_in_half_precision_and_compiled(kind):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda model: OrthogonalityRegularizer(model, "hard"), "kind must be 'soft' or 'srip', not 'hard'"),
+        (lambda model: OrthogonalityRegularizer(model, "hard"), "kind must be 'soft' or 'srip', got 'hard'"),
         (lambda model: OrthogonalityRegularizer(model, "srip", iterations=0), "iterations must be"),
         (lambda model: EnergyRegularizer(model, dimensions=0), "dimensions must be"),
         (lambda model: EnergyRegularizer(model, dimensions=3, projections=1.5), "projections must be"),

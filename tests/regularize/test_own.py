@@ -103,12 +103,15 @@ def test_the_example_in_contributing():
     ("name", "message"),
     [
         ("own_weights:Unmeasured", "own_weights:Unmeasured has no measure"),
-        ("own_weights:OneNumber", "--regularizer: OneNumber.measure must give a tensor, one number for each of 2"),
+        (
+            "own_weights:OneNumber",
+            "--regularizer: OneNumber.measure must return a tensor with one number for each of 2",
+        ),
         (
             "own_weights:Listed",
-            "--regularizer: Listed.measure must give a tensor, one number for each of 2 matrices, not a list",
+            "--regularizer: Listed.measure must return a tensor with one number for each of 2 matrices, got list",
         ),
-        ("own_weights:Detached", "--regularizer: Detached.measure gives numbers that depend on no weight"),
+        ("own_weights:Detached", "--regularizer: Detached.measure returned numbers that do not depend on the weights"),
         ("own_weights:Choosy", "--regularizer: cannot do this"),
         ("own_weights:Unweighted", "its __init__ must take weight and where"),
         ("own_weights:nothing", "must be a subclass of hypersphere.regularize.WeightRegularizer"),

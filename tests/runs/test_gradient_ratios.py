@@ -170,9 +170,9 @@ def test_a_run_learns_the_same_with_the_monitor_and_without(name, tmp_path, monk
         self.stop.extend([signal.SIGTERM] * (epoch == 2))
         return watch(self, log, epoch)
 
-    watch = record.Record._watch
+    watch = record.Record._run_monitors
     with monkeypatch.context() as patch:
-        patch.setattr(record.Record, "_watch", interrupted)
+        patch.setattr(record.Record, "_run_monitors", interrupted)
         with pytest.raises(Interrupted):
             pretrain(name, "digits", **options, out=tmp_path / "again")
     again = pretrain(resume=tmp_path / "again", progress=False)

@@ -114,11 +114,14 @@ def test_weights_of_a_library(monkeypatch, capsys, name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stem": "cifar"}, r"conv1.weight is \(64, 3, 7, 7\) there, \(64, 3, 3, 3\) here: use `stem` imagenet$"),
-        ({"data": "digits"}, r"conv1.weight is .*; it is for images of 3 channels, but these have 1$"),
+        (
+            {"stem": "cifar"},
+            r"conv1.weight has shape \(64, 3, 7, 7\), but \(64, 3, 3, 3\) in this encoder: use `stem` imagenet$",
+        ),
+        ({"data": "digits"}, r"conv1.weight has shape .*; it is for images of 3 channels, but these have 1$"),
         ({"norm": "none"}, r"has BatchNorm, but `norm` none has none: use `norm` batch$"),
         ({"norm": "group"}, r"has BatchNorm, but `norm` group has none: use `norm` batch$"),
-        ({"encoder": "torchvision/resnet50"}, r"tensors are not there, such as layer1.0.conv3.weight$"),
+        ({"encoder": "torchvision/resnet50"}, r"tensors are missing, such as layer1.0.conv3.weight$"),
     ],
 )
 def test_weights_that_do_not_fit_are_told_in_a_line(tmp_path, options, message):
@@ -152,11 +155,13 @@ def test_parametrizations_of_torch_are_given_plain_weights():
     x = torch.randn(7, 6)
     torch.testing.assert_close(new(x), old(x), rtol=0.02, atol=0.005)  # a spectral norm is iterated
     assert not any(module.training for module in new.modules())
-    with pytest.raises(UserError, match=r"^odd is of another architecture: 0.weight is \(5, 7\) there, \(5, 6\) here$"):
+    with pytest.raises(
+        UserError, match=r"^odd is of another architecture: 0.weight has shape \(5, 7\), but \(5, 6\) in this encoder$"
+    ):
         put_weights(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 7)}, "odd")
     with pytest.raises(UserError, match=r"^odd has plain weights, which Orthogonal cannot "):
         put_weights(new, {**plain(old).state_dict(), "2.weight": torch.ones(4, 4)}, "odd")
-    with pytest.raises(UserError, match=r"^odd has plain weights, which WeightNorm cannot give"):  # but NaN
+    with pytest.raises(UserError, match=r"^odd has plain weights, which WeightNorm cannot represent"):  # but NaN
         put_weights(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 6)}, "odd")
 
 

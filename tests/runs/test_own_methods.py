@@ -226,7 +226,7 @@ def test_every_option_of_our_methods_is_one_that_others_may_have():
     [
         ("Bare", "forward of Bare must return Step"),
         ("Long", "forward of Long must return Step"),
-        ("Idle", "depends on no weight"),
+        ("Idle", "returned a loss that does not depend on any weight"),
         ("Numbers", "its term a must be a tensor of one number"),
         ("Nothing-uni", "no projections: there is nothing to spread"),
         ("Base", "own_nets:Base has no forward"),

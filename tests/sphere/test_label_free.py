@@ -167,7 +167,7 @@ def literal_dimension(x):
 
 @pytest.mark.parametrize("at_once", [1, 7 * 200, 2**22])
 def test_intrinsic_dimension_is_its_definition(at_once, monkeypatch):
-    monkeypatch.setattr(import_module("hypersphere.sphere.clid"), "AT_ONCE", at_once)
+    monkeypatch.setattr(import_module("hypersphere.sphere.clid"), "CHUNK_ELEMENTS", at_once)
     x = np.random.default_rng(0).normal(size=(200, 6)) * np.arange(1, 7)
     x[150:160] = x[:10]  # copies do not count
     assert float(intrinsic_dimension(torch.from_numpy(x))) == pytest.approx(literal_dimension(x), rel=1e-6)

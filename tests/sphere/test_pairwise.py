@@ -325,7 +325,7 @@ def test_the_newer_precision_setting_is_respected_and_restored():
     """In a process of its own: torch refuses the older setting, once the newer one has been used."""
     program = """
 import torch, hypersphere as hs
-from hypersphere.sphere.precision import exactly
+from hypersphere.sphere.precision import full_precision
 x = torch.randn(64, 512)
 wanted = hs.hyperspherical_energy(x)
 for matmul, coarse in ((torch.backends.cuda.matmul, "tf32"), (torch.backends.mkldnn.matmul, "bf16")):
@@ -333,7 +333,7 @@ for matmul, coarse in ((torch.backends.cuda.matmul, "tf32"), (torch.backends.mkl
     before = matmul.fp32_precision
     assert hs.hyperspherical_energy(x) == wanted, coarse
     assert matmul.fp32_precision == before != "ieee"
-    one, other = exactly(x), exactly(x)  # as of threads that overlap
+    one, other = full_precision(x), full_precision(x)  # as of threads that overlap
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)

@@ -133,9 +133,9 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
 def test_checkpoints_go_by_the_clock_or_by_updates(monkeypatch):
     clock = iter([0, 50, 119, 121, 200, 242, 300])
     monkeypatch.setattr(record.time, "monotonic", lambda: next(clock))
-    due = record._saving(None)
+    due = record._save_schedule(None)
     assert [due(step) for step in range(1, 6)] == [False, False, True, False, True]
-    due = record._saving(3)
+    due = record._save_schedule(3)
     assert [due(step) for step in range(1, 7)] == [False, False, True, False, False, True]
 
 
@@ -215,12 +215,12 @@ def test_checkpoints_survive_what_happens_to_them(tmp_path):
 
 def test_a_checkpoint_runs_no_code(tmp_path):
     torch.save({"step": print}, tmp_path / "checkpoint.pt")
-    with pytest.raises(UserError, match="holds more than a run saves, and is not unpickled"):
+    with pytest.raises(UserError, match="holds more than a run saves, which could run code when loaded"):
         load_checkpoint(tmp_path / "checkpoint.pt")
 
 
 def test_another_architecture_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"weight is \(4, 3\) there, \(5, 3\) here"):
+    with pytest.raises(UserError, match=r"weight has shape \(4, 3\), but \(5, 3\) in this model"):
         restore(nn.Linear(3, 5), nn.Linear(3, 4).state_dict(), tmp_path)
     with pytest.raises(UserError, match="the checkpoint has no bias"):
         restore(nn.Linear(3, 4), nn.Linear(3, 4, bias=False).state_dict(), tmp_path)

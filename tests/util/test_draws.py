@@ -86,7 +86,7 @@ def test_the_linear_probe_sees_crops_in_no_order():
     from hypersphere.data.loader import MemoryLoader
     from hypersphere.evaluate import linear
     from hypersphere.views import RECIPES, Views
-    from hypersphere.views.recipes import draw
+    from hypersphere.views.pipeline import draw
 
     train, test = load_data("digits")
     recipe, sizes = RECIPES["digits"], []

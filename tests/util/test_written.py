@@ -147,8 +147,8 @@ def test_a_function_is_given_as_itself_in_python(here):
     [
         ("own_nets:lying", r"made \(2, 24\) of 2 images, not \(2, 23\) as num_features says"),
         ("own_nets:unmeasured", "without num_features"),
-        ("own_nets:nothing", "made no torch.nn.Module, but int"),
-        ("own_nets:nn", "must be a function or class that makes a network, not module"),
+        ("own_nets:nothing", "must return a torch.nn.Module, got int"),
+        ("own_nets:nn", "must be a function or class that returns a network, got module"),
         ("own_nets:Several", "does not take the .*the encoder must return a tensor of features, got tuple"),
         ("own_nets:InPlace", "own_nets:InPlace changes its input in place"),
         ("own_nets:gray", "there is no gray in own_nets: did you mean 'grey'"),

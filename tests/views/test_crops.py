@@ -9,7 +9,7 @@ from PIL import Image
 
 from hypersphere.views import RECIPES, Views, with_small_crops
 from hypersphere.views.crops import crop_numbers, crops, finished, middle, one_box, smallest_side
-from hypersphere.views.recipes import box_of
+from hypersphere.views.pipeline import box_of
 
 RECIPE = RECIPES["imagenet"]
 

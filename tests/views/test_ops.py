@@ -107,5 +107,5 @@ def test_resize_and_centre_crop():
 
 
 def test_images_too_small_for_their_crop_are_told():
-    with pytest.raises(ValueError, match="20 × 20 pixels have no middle of 28 × 28"):
+    with pytest.raises(ValueError, match="images of 20 × 20 pixels are smaller than the crop of 28 × 28"):
         ops.centre_crop(torch.rand(1, 3, 20, 20), 28)

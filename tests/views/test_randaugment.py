@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from hypersphere.util.draws import OPERATIONS as STREAM
 from hypersphere.util.draws import uniforms
-from hypersphere.views import POLICIES, RECIPES, Views, recipes
+from hypersphere.views import POLICIES, RECIPES, Views, pipeline
 from hypersphere.views.randaugment import DEVIATION, NAMES, NUMBERS, chosen, operation, randaugment, selected
 
 
@@ -188,13 +188,13 @@ def test_all_operations_are_drawn_about_equally_and_at_nearly_full_strength():
 
 
 def test_views_have_them_and_are_of_the_sample_alone():
-    how = recipes.replace(POLICIES["infomin"], operations=2)
-    recipe = recipes.replace(RECIPES["cifar10"], augmentations=(how, how))
+    how = pipeline.replace(POLICIES["infomin"], operations=2)
+    recipe = pipeline.replace(RECIPES["cifar10"], augmentations=(how, how))
     pixels = torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8)
     one, other = Views(recipe, seed=3).training(pixels, torch.arange(40), epoch=2)
     some, _ = Views(recipe, seed=3).training(pixels, torch.tensor([7, 31]), epoch=2)
     torch.testing.assert_close(some, one[[7, 31]])
-    plain = recipes.replace(recipe, augmentations=(recipes.replace(how, operations=0),) * 2)
+    plain = pipeline.replace(recipe, augmentations=(pipeline.replace(how, operations=0),) * 2)
     before, _ = Views(plain, seed=3).training(pixels, torch.arange(40), epoch=2)
     changed = ((one - before).abs().amax((1, 2, 3)) > 1e-3).float().mean()
     assert 0.5 < changed < 0.95  # ¾, but for those that do nothing at full strength

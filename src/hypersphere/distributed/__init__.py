@@ -1,4 +1,6 @@
-"""Several processes that train one network: what they exchange, and how they find each other.
+"""Several processes that train one network: collectives, and the rendezvous of the processes of a launcher.
+
+`gather` is for losses that look at the whole batch, in any training loop.
 
 May import `util`.
 """

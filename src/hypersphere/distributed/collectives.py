@@ -1,8 +1,8 @@
-"""What processes do together, each with its share of the batch; of one process alone, each of these is the identity.
+"""Collectives of the processes of a job, each with its share of the batch. With one process, each is the identity.
 
-Every process has a loss, and DistributedDataParallel takes the mean of their gradients. Here the gradient of what all
-processes see is the sum over them. So a loss of gathered points, the same on all, has the gradient that one process
-with the whole batch would find; and a mean over each process's own images needs nothing.
+Each process has a loss, and DistributedDataParallel averages their gradients. The gradients of the collectives are sums
+over processes. So a loss of gathered points, equal on all processes, has the same gradient as in one process with the
+whole batch. A mean over the images of each process needs no collective.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,20 +20,38 @@ T = TypeVar("T")
 
 
 def size() -> int:
+    """Number of processes."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
+    """Number of this process, from 0."""
     return dist.get_rank() if size() > 1 else 0
 
 
 def gather(x: Tensor) -> Tensor:
-    """The rows of all processes, as many of each, one process after the other: N × … → size · N × …"""
+    """Concatenate the rows of all processes, in the order of their ranks. Differentiable.
+
+    A loss of gathered features under DistributedDataParallel has the gradient of the whole batch in one process.
+
+    Args:
+        x: Rows of this process, of shape (N, ...). All processes must have the same shape.
+
+    Returns:
+        Rows of all processes, of shape (processes · N, ...). With one process, `x` itself.
+
+    Raises:
+        ValueError: If `x` is a single number or, on the CPU, if processes have different numbers of rows.
+
+    Example:
+        >>> features = torch.randn(8, 4)
+        >>> loss = hs.uniformity(hs.distributed.gather(features))
+    """
     if not x.ndim:
-        raise ValueError("gather takes rows, N × …, not a single number")
+        raise ValueError("gather needs rows (N × …), got a single number")
     if size() == 1:
         return x
-    if x.device.type == "cpu":  # a GPU would have to be waited for
+    if x.device.type == "cpu":  # on a GPU the check would wait for the device
         _check_shares(len(x))
     return _Gather.apply(x)
 
@@ -42,20 +60,22 @@ def _check_shares(rows: int) -> None:
     counts = [torch.zeros((), dtype=torch.int64) for _ in range(size())]
     dist.all_gather(counts, torch.tensor(rows))
     if len({*map(int, counts)}) > 1:
-        told = ", ".join(str(int(count)) for count in counts)
-        raise ValueError(f"processes must have as many rows each, not {told}: leave an incomplete last batch out")
+        found = ", ".join(str(int(count)) for count in counts)
+        raise ValueError(f"processes must have the same number of rows, got {found}: drop an incomplete last batch")
 
 
 def all_sum(x: Tensor) -> Tensor:
+    """Sum over processes. Differentiable."""
     return x if size() == 1 else _Sum.apply(x)
 
 
 def all_mean(x: Tensor) -> Tensor:
+    """Mean over processes. Differentiable."""
     return x if size() == 1 else all_sum(x) / size()
 
 
 def mine(x: Tensor) -> Tensor:
-    """This process's share of the rows of all: what `gather` undoes."""
+    """This process's share of rows: the inverse of `gather`."""
     share = len(x) // size()
     return x[rank() * share : (rank() + 1) * share]
 
@@ -90,7 +110,7 @@ def _summed(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def shared_out(rows: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
-    """work(rows), of which each process does a part; the same bits on all."""
+    """work(rows), computed in parts by the processes; the same bits on all."""
     if size() == 1:
         return work(rows)
     done = work(rows.tensor_split(size())[rank()])
@@ -104,14 +124,14 @@ def shared_out(rows: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
 
 @torch.no_grad()
 def as_on_first(tensors: Iterable[Tensor]) -> None:
-    """Overwrite them by the first process's."""
+    """Overwrite the tensors by those of the first process."""
     if size() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, src=0)
 
 
 def merged(found: dict[K, T]) -> dict[K, T]:
-    """What each process has found, together."""
+    """The union of the dicts of all processes."""
     if size() == 1:
         return found
     parts: list[Any] = [None] * size()
@@ -120,48 +140,48 @@ def merged(found: dict[K, T]) -> dict[K, T]:
 
 
 def from_first(work: Callable[[], T]) -> T:
-    """What the first process finds, on all; what goes wrong there ends all, and the first tells it."""
-    found: list[Any] = [None]
-    first_does(lambda: found.__setitem__(0, work()))
-    if size() > 1:
-        dist.broadcast_object_list(found)
-    return found[0]
+    """Run `work` on the first process and return its result on all. A UserError ends all; the first reports it."""
+    result, _ = _together(work if rank() == 0 else None)
+    if size() == 1:
+        return result
+    shared = [result]
+    dist.broadcast_object_list(shared)
+    return shared[0]
 
 
 def first_does(work: Callable[[], object], flag: Callable[[], int] = lambda: 0) -> int:
-    """The first process works, the others wait; then the largest flag of all."""
-    return _together(work if rank() == 0 else None, flag)
+    """Run `work` on the first process while the others wait; return the largest flag of all processes."""
+    return _together(work if rank() == 0 else None, flag)[1]
 
 
 def agreed(work: Callable[[], T]) -> T:
-    """Each process works, without the others; what goes wrong on one ends all, and the first such tells it."""
-    found: list[Any] = [None]
-    _together(lambda: found.__setitem__(0, work()))
-    return found[0]
+    """Run `work` on each process. A UserError on one ends all; the first process that has one reports it."""
+    return _together(work)[0]
 
 
-def _together(work: Callable[[], object] | None, flag: Callable[[], int] = lambda: 0) -> int:
-    failure = None
+def _together(work: Callable[[], Any] | None, flag: Callable[[], int] = lambda: 0) -> tuple[Any, int]:
+    """The result of `work` on this process, and the largest flag of all. A UserError of any process ends all."""
+    result, failure = None, None
     try:
         if work is not None:
             with refusals_told():
-                work()
+                result = work()
     except UserError as error:
         failure = error
     if size() == 1:
         if failure is not None:
             raise failure
-        return flag()
-    told = torch.tensor([flag(), 0 if failure is None else size() - rank()])
-    dist.all_reduce(told, dist.ReduceOp.MAX)
-    largest, teller = told.tolist()
-    if teller:
-        raise failure if failure is not None and teller == size() - rank() else Elsewhere()
-    return largest
+        return result, flag()
+    state = torch.tensor([flag(), 0 if failure is None else size() - rank()])
+    dist.all_reduce(state, dist.ReduceOp.MAX)
+    largest_flag, reporter = state.tolist()
+    if reporter:
+        raise failure if failure is not None and reporter == size() - rank() else Elsewhere()
+    return result, largest_flag
 
 
 def first_of_machine_first(work: Callable[[], T]) -> T:
-    """`work` on each process: on one of each machine before the others, which then find the files it has made."""
+    """Run `work` on one process of each machine, then on the others, which find the files it has written."""
     early = place_on_machine()[0] == 0
     found = agreed(lambda: work() if early else None)
     return agreed(lambda: found if early else work())  # type: ignore[return-value]

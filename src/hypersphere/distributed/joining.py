@@ -1,4 +1,4 @@
-"""How the processes of a job find each other, and end together when one is lost."""
+"""Rendezvous: how the processes of a job find each other, and end together if one is lost."""
 
 import contextlib
 import os
@@ -15,16 +15,16 @@ from torch.distributed.rendezvous import rendezvous
 from hypersphere.errors import Elsewhere, UserError, first_line
 from hypersphere.util.launch import launched, remember_launcher
 
-LOOK_AGAIN = 0.02  # seconds
-REACHED = timedelta(seconds=30)  # in which a store that is there answers
-# The last group, kept until the next. DDP holds it too: dropped by DDP, it would wait for its thread with the
-# interpreter's lock held, for which that thread may wait in turn (torch 2.6 hung); dropped by Python, it lets go of it.
+POLL_SECONDS = 0.02
+STORE_TIMEOUT = timedelta(seconds=30)  # an existing store answers within this
+# The last process group, kept until the next. If DDP dropped the last reference, it would wait for the group's thread
+# while holding the GIL, for which that thread may wait (torch 2.6 hung). Python releases the GIL when it drops it.
 _ended: list[dist.ProcessGroup | None] = []
 
 
 @contextlib.contextmanager
 def joined(device: torch.device, seconds: float) -> Iterator[None]:
-    """Inside, the processes of a launcher work together; one that does not answer for so long ends all of them."""
+    """Join the processes of a launcher. A process that does not answer for `seconds` ends all of them."""
     remember_launcher()
     if launched() == 1 or dist.is_initialized():
         yield
@@ -32,22 +32,22 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
     backend, timeout = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timedelta(seconds=seconds)
     ours: Store | None = None
     try:
-        store, rank, size = _met(timeout)
+        store, rank, size = _rendezvous(timeout)
         ours = PrefixStore(_new_name(store, rank, size, seconds), store)
         dist.init_process_group(backend, store=ours, rank=rank, world_size=size, timeout=timeout)
         yield
     except Elsewhere:
         raise
-    except UserError as error:  # all may have it
-        if _is_told(ours):
+    except UserError as error:  # possibly on all processes: one reports it
+        if _is_reported(ours):
             raise Elsewhere() from None
         error.joint = True
         raise
     except RuntimeError as error:
-        if not _of_the_others(error):
+        if not _is_lost_connection(error):
             raise
-        told = f"a process of this job ended, or did not answer within `timeout` {seconds:g} s"
-        lost = Elsewhere() if _is_told(ours) else UserError(told)
+        message = f"a process of this job ended, or did not answer within `timeout` {seconds:g} s"
+        lost = Elsewhere() if _is_reported(ours) else UserError(message)
         lost.joint = True
         raise lost from None
     finally:
@@ -56,24 +56,26 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
             dist.destroy_process_group()
 
 
-def _met(timeout: timedelta) -> tuple[Store, int, int]:
-    """The store that all share, and which of how many this process is, as the launcher's variables say. torchrun's is
-    there before its processes are: where it cannot be reached, torchrun is gone."""
-    patience = min(timeout, REACHED) if _is_torchrun() else timeout
+def _rendezvous(timeout: timedelta) -> tuple[Store, int, int]:
+    """The shared store, the rank and the number of processes, from the launcher's environment variables.
+
+    torchrun's store exists before its processes, so if it cannot be reached, torchrun is gone.
+    """
+    patience = min(timeout, STORE_TIMEOUT) if _is_torchrun() else timeout
     try:
         store, rank, size = next(rendezvous("env://", timeout=patience))
         store.set_timeout(timeout)
         return store, rank, size
     except ValueError as error:
-        told = f"RANK and WORLD_SIZE are set, but not all that torchrun says ({first_line(error)})"
-        raise UserError(f"{told}: unset them") from None
+        problem = f"RANK and WORLD_SIZE are set, but not all variables of torchrun ({first_line(error)})"
+        raise UserError(f"{problem}: unset them, or start with torchrun") from None
 
 
 def _new_name(store: Store, rank: int, size: int, seconds: float) -> str:
-    """The same for all, and one that those before them had not.
+    """A name for this set of processes, equal on all and never used before.
 
-    torchrun keeps its store when it starts processes anew, and in it the addresses of those that are gone. So each
-    writes a number of its own, the first lists them all, and the list holds once everybody has found its number there.
+    torchrun keeps its store when it restarts processes, with the addresses of the old ones. So each process writes a
+    random number, the first lists all numbers, and the list is final once every process has found its number in it.
     """
     me, known, until = uuid.uuid4().hex, "", time.monotonic() + seconds
     store.set(f"hypersphere/{rank}", me)
@@ -87,22 +89,22 @@ def _new_name(store: Store, rank: int, size: int, seconds: float) -> str:
             known = listed
             if found == size:
                 return f"{listed}/"
-        time.sleep(LOOK_AGAIN)
+        time.sleep(POLL_SECONDS)
     raise dist.DistStoreError("timed out")
 
 
-def _of_the_others(error: RuntimeError) -> bool:
+def _is_lost_connection(error: RuntimeError) -> bool:
     words = ("gloo", "nccl", "connection", "timed out", "timeout")
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
 
 
 def _is_torchrun() -> bool:
-    """Whether the store is torchrun's."""
+    """Whether torchrun provides the store."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def _is_told(store: Store | None) -> bool:
-    """By another process: who is first, torchrun's store knows, which outlives them."""
+def _is_reported(store: Store | None) -> bool:
+    """Whether another process has reported the error. torchrun's store, which outlives the processes, knows."""
     if store is None or not _is_torchrun():
         return False
     with contextlib.suppress(RuntimeError):

@@ -1,4 +1,9 @@
-"""Triton kernels, each beside the name of its reference, which runs wherever Triton does not."""
+"""Triton kernels. Each module names its reference, which gives the same result where Triton does not run.
+
+Callers ask `usable(x)` and import a kernel only then, because Triton may be missing. Nothing else imports Triton.
+
+May import `util`.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 from torch import Tensor
 
-OLDEST = (3, 6)  # Triton's version that the kernels are tested with
+OLDEST = (3, 6)  # oldest version of Triton that the kernels are tested with
 
 
 def _has_triton() -> bool:
@@ -19,25 +24,25 @@ def _has_triton() -> bool:
 
 
 HAS_TRITON = _has_triton()
-_wanted = True
+_enabled = True
 
 
 def runs_on(x: Tensor) -> bool:
-    """Do kernels run on this tensor?"""
-    return _wanted and HAS_TRITON and x.is_cuda
+    """Whether kernels run on this tensor."""
+    return _enabled and HAS_TRITON and x.is_cuda
 
 
 def usable(x: Tensor) -> bool:
-    """The same, but not while torch.compile traces: it fuses the reference by itself."""
+    """Whether kernels run on this tensor, outside torch.compile, which fuses the reference itself."""
     return runs_on(x) and not torch.compiler.is_compiling()
 
 
 @contextlib.contextmanager
 def references_alone() -> Iterator[None]:
-    """No kernels inside: what they are compared with."""
-    global _wanted
-    before, _wanted = _wanted, False
+    """Use the references instead of kernels inside."""
+    global _enabled
+    before, _enabled = _enabled, False
     try:
         yield
     finally:
-        _wanted = before
+        _enabled = before

@@ -1,12 +1,61 @@
-"""What kernels of views have in common: random numbers, and changes of colour. x holds a tile of each channel."""
+"""Common parts of the view kernels: arguments, random numbers, colour changes. x holds a tile of each channel."""
 
+from typing import NamedTuple
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from hypersphere.util.draws import Key
+
+
+class Numbers(NamedTuple):
+    """An augmentation as a kernel takes it: probabilities, and ranges as their low end and span."""
+
+    area: float  # of the box, as a share of the image
+    area_span: float
+    log_ratio: float  # of width to height
+    log_ratio_span: float
+    whole_height: float  # of the box if no random box fits
+    whole_width: float
+    flip: float
+    jitter: float
+    brightness: float
+    contrast: float
+    saturation: float
+    hue: float
+    grey: float
+    blur: float
+    sigma: float
+    sigma_span: float
+    solarize: float
+
+
+class Style(NamedTuple):
+    """The changes of a view: an augmentation, the size of the blur kernel (0 for no blur), and the normalization."""
+
+    numbers: Numbers
+    blur: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def arguments(self) -> tuple[Numbers, tuple[float, ...], tuple[float, ...]]:
+        """For a kernel. All are floats, because Triton compiles some ints in."""
+        return Numbers(*map(float, self.numbers)), tuple(map(float, self.mean)), tuple(map(float, self.std))
+
+
+def key_arguments(key: Key, device: torch.device) -> tuple[Tensor, int]:
+    """The epoch as a tensor and the two words of the Philox key in one int."""
+    seed, epoch, stream = key
+    if not isinstance(epoch, Tensor):
+        epoch = torch.full((), epoch, dtype=torch.int64, device=device)
+    return epoch, (seed & 0xFFFFFFFF) | stream << 32
 
 
 @triton.jit
 def uniforms(key, counter, block):
-    """Numbers 4 · block … 4 · block + 3 of `draws.uniforms`."""
+    """Numbers 4 · block to 4 · block + 3 of `draws.uniforms`."""
     a, b, c, d = tl.philox(key, counter[0], counter[1], counter[2], block)
     return _unit(a), _unit(b), _unit(c), _unit(d)
 
@@ -28,9 +77,11 @@ def jitter_factors(how, u_brightness, u_contrast, u_saturation, u_hue):
 
 @triton.jit
 def next_change(n, left, rank, orders):
-    """The n-th change in the order of this rank among the permutations, which are sorted; and the rest for the next.
-    `left` has a hexadecimal digit for each change to come, at first 0x3210; `orders` is how many orders those after
-    the next have, at first 6."""
+    """The n-th change in the permutation of this rank (permutations are sorted), and the state for the next call.
+
+    `left` has a hexadecimal digit for each remaining change, at first 0x3210. `orders` is the number of permutations of
+    those after the next, at first 6.
+    """
     shift = rank // orders * 4
     change = (left >> shift) & 15
     left = (left & ((1 << shift) - 1)) | (left >> (shift + 4) << shift)
@@ -39,7 +90,7 @@ def next_change(n, left, rank, orders):
 
 @triton.jit
 def changed(x, change, factors, mean, CHANNELS):
-    """By one of `ops.JITTERS`; `mean` is the luma's."""
+    """Apply one of `ops.JITTERS`; `mean` is the mean luma."""
     if change == 0:
         x = _blend(x, 0.0, factors[0])
     elif change == 1:

@@ -1,7 +1,8 @@
-"""What follows the crop, for views of any size: the fused form of `views.crops.reference`.
+"""The changes after the crop, for views of any size: the fused form of `views.crops.reference`.
 
-A view takes two launches, four with blur. Pixels are shared out among programs in tiles; what a pixel does not know by
-itself, the mean that contrast is about, is found in a pass before. The random numbers are drawn anew in each."""
+A view takes two launches, or four with blur. Each program processes a tile of pixels. A pass before computes the mean
+that contrast needs. Each launch draws the random numbers again.
+"""
 
 from typing import Any
 
@@ -11,62 +12,50 @@ import triton.language as tl
 from torch import Tensor
 
 from hypersphere.kernels.colours import (
+    Style,
     changed,
     gauss,
     jitter_factors,
+    key_arguments,
     luma,
     mirrored,
     next_change,
     solarize,
     uniforms,
 )
-from hypersphere.kernels.views import Numbers
+from hypersphere.util.draws import Key
 
-TILE = 1024  # pixels of a program
-LOOK: dict[str, Any] = {"TILE": 4096, "num_warps": 16}  # of the pass before, in which a program has a whole image
+TILE = 1024  # pixels per program
+MEANS: dict[str, Any] = {"TILE": 4096, "num_warps": 16}  # for the means, where a program reads a whole image
 
 
-def finish_crops(
-    cropped: Tensor,
-    sample: Tensor,
-    how: Numbers,
-    out: Tensor,
-    *,
-    view: int,
-    kernel: int,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    seed: int,
-    epoch: int,
-    stream: int,
-) -> None:
+def finish_crops(cropped: Tensor, sample: Tensor, style: Style, out: Tensor, key: Key, *, view: int) -> None:
     """Fill `out`, B × 3 × S × S, channels last, from `cropped`, whose B rows begin with 3 · S · S bytes."""
     batch, _, size, _ = out.shape
-    when = torch.full((), epoch, dtype=torch.int64, device=out.device)
-    drawn = (sample.contiguous(), when, (seed & 0xFFFFFFFF) | stream << 32, view, Numbers(*map(float, how)))
-    colours = (tuple(map(float, mean)), tuple(map(float, std)))
+    numbers, *normalization = style.arguments()
+    drawn = (sample.contiguous(), *key_arguments(key, out.device), view, numbers)
     tiles = (batch, triton.cdiv(size * size, TILE))
     means = torch.empty(batch, device=out.device)
     with torch.cuda.device_of(out):
-        means_kernel[(batch,)](cropped, cropped.stride(0), means, *drawn, size, **LOOK)
-        if not kernel:
-            colour_kernel[tiles](cropped, cropped.stride(0), means, out, *drawn, *colours, size, TILE, True)
+        means_kernel[(batch,)](cropped, cropped.stride(0), means, *drawn, size, **MEANS)
+        if not style.blur:
+            colour_kernel[tiles](cropped, cropped.stride(0), means, out, *drawn, *normalization, size, TILE, True)
             return
         plain, tall = torch.empty(2, *out.shape, device=out.device)
-        colour_kernel[tiles](cropped, cropped.stride(0), means, plain, *drawn, *colours, size, TILE, False)
-        blur_kernel[tiles](plain, tall, *drawn, *colours, size, TILE, kernel, False)
-        blur_kernel[tiles](tall, out, *drawn, *colours, size, TILE, kernel, True)
+        colour_kernel[tiles](cropped, cropped.stride(0), means, plain, *drawn, *normalization, size, TILE, False)
+        blur_kernel[tiles](plain, tall, *drawn, *normalization, size, TILE, style.blur, False)
+        blur_kernel[tiles](tall, out, *drawn, *normalization, size, TILE, style.blur, True)
 
 
-_FREE: dict[str, Any] = {
+_UNSPECIALIZED: dict[str, Any] = {
     "do_not_specialize": ["key", "view"],
     "do_not_specialize_on_alignment": ["cropped", "stride", "sample"],
 }
 
 
-@triton.jit(**_FREE)
+@triton.jit(**_UNSPECIALIZED)
 def means_kernel(cropped, stride, means, sample, epoch, key, view, how, SIZE: tl.constexpr, TILE: tl.constexpr):
-    """Of the luma of each image, as contrast finds it."""
+    """Mean luma of each image at the time of the contrast change."""
     place = tl.program_id(0)
     counter = _counter(sample, epoch, view, place)
     _, _, _, u_jitter = uniforms(key, counter, 5)
@@ -80,12 +69,12 @@ def means_kernel(cropped, stride, means, sample, epoch, key, view, how, SIZE: tl
         tl.store(means + place, tl.sum(total) / (SIZE * SIZE))
 
 
-@triton.jit(**_FREE)
+@triton.jit(**_UNSPECIALIZED)
 def colour_kernel(
     cropped, stride, means, out, sample, epoch, key, view, how, mean, std,
     SIZE: tl.constexpr, TILE: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """Flip, jitter, grey; and where there is no blur what follows it."""
+    """Flip, jitter and grey; without blur also what follows it."""
     place = tl.program_id(0)
     counter = _counter(sample, epoch, view, place)
     _, _, u_flip, u_jitter = uniforms(key, counter, 5)
@@ -101,12 +90,12 @@ def colour_kernel(
     _write(out, x, place, cell, key, counter, how, mean, std, SIZE, LAST)
 
 
-@triton.jit(**_FREE)
+@triton.jit(**_UNSPECIALIZED)
 def blur_kernel(
     images, out, sample, epoch, key, view, how, mean, std,
     SIZE: tl.constexpr, TILE: tl.constexpr, KERNEL: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """Along the columns; or at LAST along the rows, and what follows."""
+    """Blur along the columns; with LAST along the rows, and what follows."""
     place = tl.program_id(0)
     counter = _counter(sample, epoch, view, place)
     _, _, u_blur, u_sigma = uniforms(key, counter, 7)
@@ -143,7 +132,7 @@ def _counter(sample, epoch, view, place):
 
 @triton.jit
 def _drawn_jitter(key, counter, how):
-    """Factors, and the rank of the order."""
+    """Factors of the jitter, and the rank of its order."""
     u_brightness, u_contrast, u_saturation, u_hue = uniforms(key, counter, 6)
     u_order, _, _, _ = uniforms(key, counter, 7)
     return jitter_factors(how, u_brightness, u_contrast, u_saturation, u_hue), (u_order * 24).to(tl.int32)
@@ -151,7 +140,7 @@ def _drawn_jitter(key, counter, how):
 
 @triton.jit
 def _pixels(image, cell, flip, SIZE):
-    """Of a crop, channel after channel; past the end, the last pixel again."""
+    """Pixels of a crop, stored channel by channel; past the end, the last pixel."""
     seen = tl.minimum(cell, SIZE * SIZE - 1)
     column = seen % SIZE
     seen += tl.where(flip, SIZE - 1 - 2 * column, 0)
@@ -187,7 +176,7 @@ def _jittered(x, factors, rank, mean):
 
 @triton.jit
 def _write(out, x, place, cell, key, counter, how, mean, std, SIZE, LAST):
-    """Channel after channel; at LAST solarized, normalized, channels last."""
+    """Write channel by channel; with LAST solarized, normalized and channels last."""
     out += place.to(tl.int64) * (3 * SIZE * SIZE)
     if LAST:
         u_solarize, _, _, _ = uniforms(key, counter, 8)

@@ -1,6 +1,7 @@
-"""BatchNorm of each view by itself, with the residual and the ReLU after it: the launches and the gradient.
+"""BatchNorm with statistics of each view, and the residual and ReLU after it: launches and gradient.
 
-The reference is `hypersphere.nn.norm`, the kernels are in `norm_kernels`, where shapes are named."""
+The reference is `hypersphere.nn.norm`. The kernels, and the names of shapes, are in `norm_kernels`.
+"""
 
 from typing import Any, NamedTuple
 
@@ -18,16 +19,16 @@ from hypersphere.kernels.norm_kernels import (
     statistics_kernel,
 )
 
-TILE_C = 64  # channels; rows (M), warps and tiles in flight at once (UNROLL) were found by trying, on an H200
+TILE_C = 64  # channels; rows (M), warps and tiles in flight (UNROLL) were tuned on an H200
 MOMENTS: dict[str, Any] = {"TILE_M": 16, "TILE_C": TILE_C, "UNROLL": 4, "num_warps": 4}
 GRADIENT_SUMS: dict[str, Any] = {"TILE_M": 16, "TILE_C": TILE_C, "UNROLL": 2, "num_warps": 4}
 APPLY: dict[str, Any] = {"TILE_M": 32, "TILE_C": TILE_C, "num_warps": 4}
 GRADIENT: dict[str, Any] = {"TILE_M": 32, "TILE_C": TILE_C, "num_warps": 4}
-PROGRAMS = 1056  # of a pass of sums: eight for each of 132 multiprocessors
+PROGRAMS = 1056  # for sums: eight for each of 132 multiprocessors
 
 
 class Norm(NamedTuple):
-    """What a BatchNorm layer holds, and how it is used."""
+    """The tensors and options of a BatchNorm layer."""
 
     weight: Tensor
     bias: Tensor
@@ -42,14 +43,14 @@ class Norm(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a pass of sums left: V × P × 2 × C partial sums of y − first and its square."""
+    """Partial sums of y − first and its square, V × P × 2 × C, over the tiles of each of P programs."""
 
     partial: Tensor
     first: Tensor
 
 
 class _Grid(NamedTuple):
-    """V, M, C, and how programs share them."""
+    """V, M, C, and the grids of programs for them."""
 
     views: int
     rows: int
@@ -59,11 +60,11 @@ class _Grid(NamedTuple):
         return triton.cdiv(self.rows, how["TILE_M"])
 
     def whole(self, how: dict[str, Any]) -> tuple[int, int, int]:
-        """A program for each tile."""
+        """One program for each tile."""
         return self.tiles(how), triton.cdiv(self.channels, TILE_C), self.views
 
     def shared(self, how: dict[str, Any]) -> tuple[int, int, int]:
-        """A few programs for each channel and view, to which the tiles are dealt out."""
+        """A few programs for each channel and view, which share the tiles."""
         columns = triton.cdiv(self.channels, TILE_C)
         most = max(1, PROGRAMS // (self.views * columns))
         return min(triton.cdiv(self.tiles(how), how["UNROLL"]), most), columns, self.views
@@ -75,7 +76,7 @@ def _grid_of(x: Tensor, views: int) -> _Grid:
 
 
 def takes(x: Tensor) -> bool:
-    """Channels-last memory of single or half precision, whose offsets fit into 32 bits."""
+    """Whether x is channels last, in single or half precision, with offsets that fit into 32 bits."""
     memory = torch.channels_last if x.ndim == 4 else torch.contiguous_format
     small = x.dtype in (torch.float32, torch.bfloat16, torch.float16) and x.numel() < 2**31
     return x.ndim in (2, 4) and small and x.is_contiguous(memory_format=memory)
@@ -86,7 +87,7 @@ def _like(x: Tensor, dy: Tensor) -> Tensor:
 
 
 def _same_memory(x: Tensor) -> Tensor:
-    """Not a view of x: a view would keep x alive, which may keep the view."""
+    """A tensor with the memory of x, which unlike a view does not keep x alive (x may hold it)."""
     return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
 
@@ -98,7 +99,7 @@ class Statistics(NamedTuple):
 
 
 class Shortcut(NamedTuple):
-    """The norm of a residual that is still to be normalized."""
+    """The norm of a residual, which has not been applied yet."""
 
     norm: Norm
     statistics: Statistics
@@ -107,7 +108,7 @@ class Shortcut(NamedTuple):
 def normalize(
     x: Tensor, residual: Tensor | None, statistics: Statistics, norm: Norm, shortcut: Shortcut | None = None
 ) -> Tensor:
-    """One pass, by statistics that are known already."""
+    """Normalize by given statistics, in one pass."""
     _, rows, channels = grid = _grid_of(x, norm.views)
     y = torch.empty_like(x)
     own = (*statistics, norm.weight, norm.bias)
@@ -129,7 +130,7 @@ def _moments(x: Tensor, grid: _Grid) -> Sums:
 
 
 def _statistics(sums: Sums, grid: _Grid, norm: Norm) -> Statistics:
-    """Updates the running statistics, too."""
+    """Statistics from sums; also updates the running statistics."""
     views, rows, channels = grid
     mean, rstd = torch.empty(2, views, channels, device=sums.partial.device)
     stride = 0 if sums.first.ndim == 1 else rows * channels
@@ -148,7 +149,7 @@ class Gradients(NamedTuple):
 
 
 def _gradients(x: Tensor, y: Tensor | None, pulls: list[Tensor], statistics: Statistics, norm: Norm) -> Gradients:
-    """From one gradient of the output or from two to be added; y is given where a residual was added to it."""
+    """Gradients from one gradient of the output, or the sum of two; y is given if it includes a residual."""
     views, rows, channels = grid = _grid_of(x, norm.views)
     dy, residual, fork = pulls[0], y is not None, len(pulls) == 2
     g = torch.empty_like(dy) if residual or fork else dy
@@ -215,10 +216,10 @@ class _NormAct(torch.autograd.Function):
 def batch_norm(
     x: Tensor, residual: Tensor | None, norm: Norm, *, other: Norm | None = None, sums: Sums | None = None
 ) -> Any:
-    """In training: statistics of each view, running statistics updated, differentiable once. y; or, with `norm.fork`, y
-    twice, for two uses whose gradients are then added on the way.
+    """BatchNorm in training, with statistics of each view; updates the running statistics. Differentiable once.
 
-    `other` is the norm of the residual, where that is still to be normalized; `sums` are of x, where known already.
+    `other` is the norm of the residual, if it has not been applied yet. `sums` are those of x, if known. Returns y or,
+    with `norm.fork`, y twice: for two uses, whose gradients the backward pass adds.
     """
     weights = (norm.weight, norm.bias) if other is None else (norm.weight, norm.bias, other.weight, other.bias)
     with torch.cuda.device_of(x):

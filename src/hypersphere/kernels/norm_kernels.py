@@ -1,18 +1,18 @@
-"""The passes over memory of BatchNorm with the residual and the ReLU after it (Triton).
+"""Kernels of BatchNorm with the residual and ReLU after it.
 
-Shapes: x is V (views) × M (rows: images × pixels) × C (channels, last in memory). A pass of sums walks the rows from
-the end, the pass after it from the beginning: what the first read last is still in the cache.
+Shapes: x is V (views) × M (rows: images × pixels) × C (channels, last in memory). Sums read the rows from the end, and
+the next pass from the beginning, so that it finds the last rows in the cache.
 """
 
 import triton
 import triton.language as tl
 
-PARTS = tl.constexpr(128)  # partial sums that are added at once
+PARTS = tl.constexpr(128)  # partial sums added at once
 
 
 @triton.jit
 def _pixels(tile, c, M, C, TILE_M: tl.constexpr):
-    """Offsets of a tile of one view, and which of them exist; a tile before the first has none."""
+    """Offsets of a tile of one view, and which of them exist: none in a tile before the first."""
     row = tile * TILE_M + tl.arange(0, TILE_M)
     return row[:, None] * C + c[None, :], ((row >= 0) & (row < M))[:, None] & (c < C)[None, :]
 
@@ -25,7 +25,7 @@ def _channels(C, TILE_C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["tiles"])
 def moments_kernel(x, partial, M, C, tiles, UNROLL: tl.constexpr, TILE_M: tl.constexpr, TILE_C: tl.constexpr):
-    """Sums of x − x₀ and its square over every P-th tile; x₀ is the view's first row, so that nothing cancels."""
+    """Sums of x − x₀ and its square over every P-th tile; x₀ is the view's first row, to avoid cancellation."""
     view = tl.program_id(2)
     c, real = _channels(C, TILE_C)
     x += view.to(tl.int64) * M * C
@@ -43,7 +43,7 @@ def moments_kernel(x, partial, M, C, tiles, UNROLL: tl.constexpr, TILE_M: tl.con
 
 @triton.jit
 def store_sums(partial, one, two, view, c, real, C):
-    """partial is V × P × 2 × C."""
+    """Store one program's sums in `partial`, V × P × 2 × C."""
     row = (view * tl.num_programs(0) + tl.program_id(0)) * 2
     tl.store(partial + row * C + c, one, mask=real)
     tl.store(partial + (row + 1) * C + c, two, mask=real)
@@ -67,9 +67,9 @@ def statistics_kernel(
     first, partial, mean, rstd, running_mean, running_var, tracked, V, M, C, programs, stride, eps, momentum,
     TILE_C: tl.constexpr,
 ):  # fmt: skip
-    """Mean and 1/σ of each view and channel; running statistics as if the views came one after the other.
+    """Mean and 1/σ of each view and channel; running statistics are updated by one view after the other.
 
-    `first` is what was subtracted before summing, `stride` from one view's to the next's.
+    `first` was subtracted before summing, with `stride` from one view to the next.
     """
     c, real = _channels(C, TILE_C)
     average = tl.load(running_mean + c, mask=real)
@@ -95,7 +95,7 @@ def apply_kernel(
     x, y, residual, mean, rstd, weight, bias, r_mean, r_rstd, r_weight, r_bias, M, C,
     RELU: tl.constexpr, RESIDUAL: tl.constexpr, TILE_M: tl.constexpr, TILE_C: tl.constexpr,
 ):  # fmt: skip
-    """y = ReLU(γ (x − mean)/σ + β + residual); the residual none (0), as it is (1), or itself to be normalized (2)."""
+    """y = ReLU(γ (x − mean)/σ + β + residual). RESIDUAL: 0 for none, 1 as it is, 2 for one to normalize first."""
     view = tl.program_id(2)
     c, real = _channels(C, TILE_C)
     at, inside = _pixels(tl.program_id(0), c, M, C, TILE_M)
@@ -126,8 +126,8 @@ def gradient_sums_kernel(
 ):  # fmt: skip
     """Sums over rows of g, the gradient before the ReLU, and of g (x − mean).
 
-    y was used once, or (FORK) twice. g is written where it is worth a tensor: as the residual's gradient, as the sum of
-    two. Without a residual the sign before the ReLU follows from x; with one it is read off y.
+    With FORK, y was used twice. g is written if it is the residual's gradient, or the sum of two gradients. The sign
+    before the ReLU is computed from x or, with a residual, read from y.
     """
     view = tl.program_id(2)
     c, real = _channels(C, TILE_C)
@@ -157,7 +157,7 @@ def gradient_sums_kernel(
 
 @triton.jit(do_not_specialize=["V", "programs"])
 def gradient_statistics_kernel(partial, rstd, coefficients, dweight, dbias, V, M, C, programs, TILE_C: tl.constexpr):
-    """Each view's mean of g and of g x̂ /σ (V × 2 × C); their sums over views are the gradients of β and γ."""
+    """Means of g and g x̂ /σ for each view (V × 2 × C), and the gradients of β and γ, which sum over views."""
     c, real = _channels(C, TILE_C)
     pull = tl.zeros((TILE_C,), tl.float32)
     stretch = tl.zeros((TILE_C,), tl.float32)
@@ -177,7 +177,7 @@ def gradient_kernel(
     x, g, dx, coefficients, mean, rstd, weight, bias, M, C,
     RELU: tl.constexpr, TILE_M: tl.constexpr, TILE_C: tl.constexpr,
 ):  # fmt: skip
-    """dx = γ/σ (g − mean(g) − x̂ mean(g x̂)); with RELU, g is still to be masked by the sign that follows from x."""
+    """dx = γ/σ (g − mean(g) − x̂ mean(g x̂)); with RELU, g is masked first, by the sign computed from x."""
     view = tl.program_id(2)
     c, real = _channels(C, TILE_C)
     at, inside = _pixels(tl.program_id(0), c, M, C, TILE_M)

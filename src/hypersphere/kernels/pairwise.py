@@ -1,9 +1,8 @@
-"""Mean potentials of many layers with their gradients, and row log-sum-exps, by the kernels of `pairwise_kernels`.
+"""Mean potentials of many layers with their gradients, and row log-sum-exps: launches of `pairwise_kernels`.
 
-The reference is `hypersphere.sphere.pairwise`.
-
-Matrices are float32 and dense, each row of d numbers in one piece, in whatever order: pairs do not mind. Points beyond
-`largest` rows are taken panel by panel, so that memory beyond the gradient stays bounded.
+The reference is `hypersphere.sphere.pairwise`. Matrices are float32, with contiguous rows; the order of entries in a
+row does not matter. Matrices with more than `largest` rows are processed panel by panel, which bounds the memory beyond
+the gradient.
 """
 
 from collections.abc import Sequence
@@ -15,21 +14,20 @@ from torch import Tensor
 
 from hypersphere.kernels import pairwise_kernels as kernels
 from hypersphere.kernels import pairwise_tiles as tiles
-from hypersphere.kernels.pairwise_tiles import Shape
+from hypersphere.kernels.pairwise_tiles import Shape, spans
 from hypersphere.kernels.potentials import KINDS
 
-ARGUMENTS = 256  # addresses that one launch takes
+ARGUMENTS = 256  # addresses per launch
 NEAR_CHUNK = 1024  # entries of two near points held at once
-# By what fits the registers and shared memory of a Hopper multiprocessor twice, so that one program's potentials
-# overlap another's products.
+# Two programs fit into the registers and shared memory of a Hopper multiprocessor, so that one computes potentials
+# while the other computes products.
 SLOPES: dict[str, Any] = {"DEPTH": 64, "num_warps": 8, "num_stages": 2}
 PULL: dict[str, Any] = {"DEPTH": 64, "num_warps": 4, "num_stages": 3}
 
 
 @dataclass(frozen=True)
 class Law:
-    """A potential as kernels know it: pairs of chord² (or anti²) below near2 are near, slopes are stored times `scale`
-    in 16 bits of `dtype`, like points."""
+    """A potential for the kernels. Pairs with chord² (or anti²) below near2 are near; slopes are stored · `scale`."""
 
     kind: str
     s: float
@@ -37,18 +35,17 @@ class Law:
     floor2: float
     near2: float
     scale: float
-    dtype: torch.dtype = torch.float16
 
     @property
     def constants(self) -> dict[str, Any]:
-        constant = 0.0 if self.kind == "softmax" else self.s  # a temperature may change from step to step
+        constant = 0.0 if self.kind == "softmax" else self.s  # not compiled in: a temperature may change at each step
         return {"KIND": KINDS[self.kind], "S": constant, "FLOOR2": self.floor2, "HALF_SPACE": self.half_space}
 
 
 def pair_sums(
     weights: Sequence[Tensor], law: Law, with_pull: bool, largest: int = tiles.LARGEST
 ) -> tuple[Tensor, Tensor]:
-    """For each matrix the sum of φ over ordered pairs, in float64; and the pull on all unit rows, for the gradients."""
+    """Sum of φ over ordered pairs of each matrix, in float64, and the gradient by all unit rows (the pull)."""
     device = weights[0].device
     shapes = [Shape(len(w), w[0].numel()) for w in weights]
     places = tiles.pull_places(shapes)
@@ -75,10 +72,9 @@ def _layers(
     device = pull.device
     plan = tiles.layers_plan(shapes, starts, device)
     values = torch.zeros(len(shapes), plan.values, device=device)
-    points = _pack(plan.rows, weights, plan.panels, law.dtype)
+    points = _pack(plan.rows, weights, plan.panels)
     for group in plan.groups:
-        slopes = torch.empty(group.slopes, dtype=law.dtype, device=device)
-        flags = torch.empty(group.flags, dtype=torch.int32, device=device)
+        slopes, flags = _scratch(group, device)
         _slopes(group.tiles, points, slopes, flags, values, law)
         if with_pull:
             _pull(group.pulls, points, slopes, pull, law)
@@ -87,23 +83,22 @@ def _layers(
 
 
 def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: bool, largest: int) -> Tensor:
-    """Panels a ≤ b, each pair of them once: S pulls on a, Sᵀ on b."""
+    """Each pair of panels a ≤ b once: slopes S pull on a, and Sᵀ on b."""
     device, d = w.device, shape.d
-    spans = [(start, min(start + largest, shape.n)) for start in range(0, shape.n, largest)]
+    panels = spans(shape.n, largest)
     pull.zero_()
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for a, (begin, end) in enumerate(spans):
-        for other_begin, other_end in spans[a:]:
-            same = other_begin == begin
-            x, y = w[begin:end], w[other_begin:other_end]
+    for a, rows in enumerate(panels):
+        for cols in panels[a:]:
+            same = rows == cols
+            x, y = w[rows], w[cols]
             plan = tiles.pair_plan(Shape(len(x), d), Shape(len(y), d), same, same, False, device)
             values = torch.empty(plan.values, device=device)
-            points = _pack(plan.rows, [x] if same else [x, y], plan.panels, law.dtype)
-            slopes = torch.empty(plan.slopes, dtype=law.dtype, device=device)
-            flags = torch.empty(plan.flags, dtype=torch.int32, device=device)
+            points = _pack(plan.rows, [x] if same else [x, y], plan.panels)
+            slopes, flags = _scratch(plan, device)
             _slopes(plan.tiles, points, slopes, flags, values, law)
-            sides = [(plan.pulls_on_x, plan.near_x, begin)]
-            sides += [] if same else [(plan.pulls_on_y, plan.near_y, other_begin)]
+            sides = [(plan.pulls_on_x, plan.near_x, rows.start)]
+            sides += [] if same else [(plan.pulls_on_y, plan.near_y, cols.start)]
             for side, (pulls, near, start) in enumerate(sides):
                 on_side = pull[start * shape.width :]
                 if with_pull:
@@ -114,7 +109,7 @@ def _panel_by_panel(w: Tensor, shape: Shape, law: Law, pull: Tensor, with_pull: 
 
 
 def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, factors: Tensor) -> list[Tensor]:
-    """What `pair_sums` left, through the normalization of the rows, times upstream · factors of each matrix."""
+    """Gradients of the weights from the pull of `pair_sums`, times upstream · factors of each matrix."""
     gradients = [torch.empty_like(w) for w in weights]
     rows = tiles.finish_plan(tuple(Shape(len(w), w[0].numel()) for w in weights), pull.device)
     with torch.cuda.device_of(pull):
@@ -127,20 +122,18 @@ def weight_gradients(weights: Sequence[Tensor], pull: Tensor, upstream: Tensor, 
     return gradients
 
 
-def row_logsumexp(
-    x: Tensor, y: Tensor, scale: float, exclude_self: bool, largest: int = tiles.LARGEST, dtype=torch.float16
-) -> Tensor:
-    """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x, all rows being unit ones."""
+def row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, largest: int = tiles.LARGEST) -> Tensor:
+    """log Σⱼ exp(scale · xᵢ·yⱼ) for each row of x; all rows are unit vectors."""
     total = torch.full((len(x),), -torch.inf, device=x.device)
     with torch.cuda.device_of(x):
-        for rows in _spans(len(x), largest):
-            for cols in _spans(len(y), largest):
+        for rows in spans(len(x), largest):
+            for cols in spans(len(y), largest):
                 own, other = x[rows], y[cols]
                 skip_self = exclude_self and rows.start == cols.start
                 shapes = Shape(*own.shape), Shape(*other.shape)
                 plan = tiles.log_sum_plan(*shapes, skip_self, x.device)
                 sums = torch.empty(plan.runs, len(own), device=x.device)
-                points = _pack(plan.rows, [own, other], plan.panels, dtype, normalize=False)
+                points = _pack(plan.rows, [own, other], plan.panels, normalize=False)
                 kernels.log_sums_kernel[(len(plan.sums),)](plan.sums, points, sums, float(scale), **SLOPES)
                 total[rows] = torch.logaddexp(total[rows], sums.logsumexp(0))
     return total
@@ -148,24 +141,23 @@ def row_logsumexp(
 
 def row_logsumexp_backward(
     x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool,
-    near2: float, largest: int = tiles.LARGEST, dtype=torch.float16,
+    near2: float, largest: int = tiles.LARGEST,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Gradients by x and y: of the weights P of the softmax, P Y and Pᵀ (upstream ∘ X), up to multiples of a point."""
-    law = Law("softmax", float(scale), False, 0.0, near2, 2.0**15, dtype)
+    """Gradients by x and y: P Y and Pᵀ (upstream ∘ X) of the softmax P, up to multiples of a point."""
+    law = Law("softmax", float(scale), False, 0.0, near2, 2.0**15)
     greatest = upstream.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
-    gains = upstream / greatest  # at most 1: in the range of 16 bits
+    gains = upstream / greatest  # at most 1, in the range of 16 bits
     on_x, on_y = (torch.zeros(Shape(*points.shape).size, device=x.device) for points in (x, y))
     width = Shape(*x.shape).width
     with torch.cuda.device_of(x):
-        for rows in _spans(len(x), largest):
-            for cols in _spans(len(y), largest):
+        for rows in spans(len(x), largest):
+            for cols in spans(len(y), largest):
                 own, other, gain, sums = x[rows], y[cols], gains[rows], total[rows]
                 shapes = Shape(*own.shape), Shape(*other.shape)
                 plan = tiles.pair_plan(*shapes, False, exclude_self and rows.start == cols.start, True, x.device)
-                points = _pack(plan.rows, [own, other, own], plan.panels, dtype, normalize=False, gains=gain)
+                points = _pack(plan.rows, [own, other, own], plan.panels, normalize=False, gains=gain)
                 values = torch.empty(plan.values, device=x.device)
-                slopes = torch.empty(plan.slopes, dtype=dtype, device=x.device)
-                flags = torch.empty(plan.flags, dtype=torch.int32, device=x.device)
+                slopes, flags = _scratch(plan, x.device)
                 _slopes(plan.tiles, points, slopes, flags, values, law, sums)
                 for pulls, near, pull, side in (
                     (plan.pulls_on_x, plan.near_x, on_x[rows.start * width :], False),
@@ -177,10 +169,6 @@ def row_logsumexp_backward(
     return grad_x, on_y.view(-1, width)[: len(y), : y.shape[1]] * (scale * greatest)
 
 
-def _spans(n: int, largest: int) -> list[slice]:
-    return [slice(start, min(start + largest, n)) for start in range(0, n, largest)]
-
-
 def _addresses(matrices: Sequence[Tensor]) -> Tensor:
     table = torch.empty(len(matrices), dtype=torch.int64, device=matrices[0].device)
     where = [matrix.data_ptr() for matrix in matrices]
@@ -189,11 +177,17 @@ def _addresses(matrices: Sequence[Tensor]) -> Tensor:
     return table
 
 
+def _scratch(plan: tiles.Group | tiles.PairPlan, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Memory for slopes and flags."""
+    slopes = torch.empty(plan.slopes, dtype=torch.float16, device=device)
+    return slopes, torch.empty(plan.flags, dtype=torch.int32, device=device)
+
+
 def _pack(
-    rows: tuple[tiles.Rows, ...], matrices: list[Tensor], size: int, dtype: torch.dtype, *, normalize: bool = True,
+    rows: tuple[tiles.Rows, ...], matrices: list[Tensor], size: int, *, normalize: bool = True,
     gains: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    points = torch.empty(size, dtype=dtype, device=matrices[0].device)
+    points = torch.empty(size, dtype=torch.float16, device=matrices[0].device)
     addresses = _addresses(matrices)
     for jobs, chunk, whole in rows:
         kernels.pack[(len(jobs) * tiles.ROWS,)](
@@ -204,7 +198,7 @@ def _pack(
 
 
 def _warps(chunk: int) -> int:
-    """8 or 16 numbers for each thread."""
+    """For 8 or 16 numbers per thread."""
     return max(4, min(16, chunk // 256 if chunk <= 2048 else chunk // 512))
 
 

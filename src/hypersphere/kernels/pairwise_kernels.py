@@ -1,16 +1,16 @@
 """Kernels over pairs of points on the sphere; the reference is `hypersphere.sphere.pairwise`.
 
-    pack         rows → unit rows, each number as the sum of two of 16 bits, high + low, which keeps 22 bits in float16
+    pack         rows → unit rows, each number as high + low of 16 bits, which keeps 22 bits in float16
     slopes       tiles of cosines by high·high + high·low + low·high → sums of φ, and slopes φ′(c) in 16 bits
     pull         slopes @ points, the gradient with respect to unit rows
-    near_pairs   the pairs too near ±1 for a cosine, by y ∓ x
+    near         pairs with a cosine too near ±1, by y ∓ x
     finish       the gradient through the normalization, in the layout of the weights
     log_sums     log-sum-exp of rows of cosines
 
-A launch covers all layers: a program reads from a table of `pairwise_tiles` what its part is, in the order
-of the fields there. Nothing is added atomically, so results are the same bit by bit, and nothing waits for the host.
+A launch covers all layers: each program reads its job from a table of `pairwise_tiles`, in the order of the fields
+there. Nothing is added atomically, so results are deterministic. Nothing waits for the host.
 
-`slopes` marks a near pair by −0 in the slope matrix (which pulls by nothing) and raises a flag for its tile.
+`slopes` marks a near pair by −0 in the slope matrix, which adds nothing to the pull, and sets a flag for its tile.
 """
 
 import triton
@@ -18,15 +18,15 @@ import triton.language as tl
 
 from hypersphere.kernels.potentials import SOFTMAX, potential
 
-UNIT = tl.constexpr(256.0)  # points are packed at this length, so that the low part is no subnormal number in float16
+UNIT = tl.constexpr(256.0)  # points are packed with this length, so that low parts are not subnormal in float16
 UNIT2 = tl.constexpr(65536.0)
 NEAR = tl.constexpr(-0x8000)  # the bits of −0
-BLOCK = tl.constexpr(128)  # as in pairwise_tiles; in a packed row, BLOCK high parts and their low parts take turns
+BLOCK = tl.constexpr(128)  # as in pairwise_tiles; packed rows alternate BLOCK high parts and their low parts
 
 
 @triton.jit
 def write_addresses(table, addresses):
-    """Kernel arguments to memory: unlike a copy from the host, this can be captured in a CUDA graph. A few hundred."""
+    """Write kernel arguments to memory. Unlike a copy from the host, a CUDA graph can capture this."""
     for i in tl.static_range(len(addresses)):
         tl.store(table + i, addresses[i])
 
@@ -38,14 +38,14 @@ def _matrix(addresses, index):
 
 @triton.jit
 def _largest(entries):
-    """Of absolute values; 1 of zeros; not a number where one is none."""
+    """Largest absolute value; 1 if all are zero, infinity if one is NaN."""
     largest = tl.max(tl.where(entries == entries, tl.abs(entries), float("inf")), 0)
     return tl.where(largest == 0, 1, largest)
 
 
 @triton.jit
 def _lengths(row, d, CHUNK: tl.constexpr):
-    """Of a long row its largest entry and its norm relative to that, (1, 0) of zeros: as `sphere.unit`."""
+    """Largest entry of a long row and its norm relative to that, (1, 0) for zeros, as in `sphere.unit`."""
     k = tl.arange(0, CHUNK)
     largest = 0.0
     for start in range(0, d, CHUNK):
@@ -61,13 +61,13 @@ def _lengths(row, d, CHUNK: tl.constexpr):
 
 @triton.jit
 def _high(k):
-    """Where in a packed row the high part of entry k is; the low part comes BLOCK later."""
+    """Position of the high part of entry k in a packed row; the low part is BLOCK later."""
     return k + k // BLOCK * BLOCK
 
 
 @triton.jit
 def _split(points, k, width, x):
-    """x as high + low, written as such."""
+    """Write x as high + low."""
     high = x.to(points.dtype.element_ty)
     low = (x - high.to(tl.float32)).to(points.dtype.element_ty)
     tl.store(points + _high(k), high, mask=k < width)
@@ -79,11 +79,11 @@ def pack(
     jobs, addresses, gains, points,
     NORMALIZE: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """One row. Of matrices 0 and 1 as it is; of matrix 2, if SCALED, times its gain."""
+    """Pack one row. With SCALED, rows of matrix 2 are multiplied by their gain."""
     job, r = jobs + (tl.program_id(0) // ROWS) * 9, tl.program_id(0) % ROWS
     index, i, d, width = tl.load(job), tl.load(job + 1) + r, tl.load(job + 3), tl.load(job + 4)
     row = _matrix(addresses, index) + i * d
-    d = tl.where(i < tl.load(job + 2), d, 0)  # rows of padding are zeros
+    d = tl.where(i < tl.load(job + 2), d, 0)  # padding rows are zero
     factor = UNIT * 1.0
     if SCALED:
         if index == 2:
@@ -109,13 +109,13 @@ def pack(
 
 @triton.jit
 def _stride(width):
-    """From one packed row to the next: in 64 bits, as is then what it is multiplied by."""
+    """Distance of packed rows, in 64 bits so that products with it are too."""
     return 2 * width.to(tl.int64)
 
 
 @triton.jit
 def _cosines(points, x, y, width, DEPTH: tl.constexpr):
-    """BLOCK × BLOCK, by high·high + high·low + low·high."""
+    """BLOCK × BLOCK cosines, by high·high + high·low + low·high."""
     r, k = tl.arange(0, BLOCK), tl.arange(0, DEPTH)
     x_at = points + x + r[:, None] * _stride(width) + k[None, :]
     y_at = points + y + r[None, :] * _stride(width) + k[:, None]
@@ -132,14 +132,14 @@ def _cosines(points, x, y, width, DEPTH: tl.constexpr):
 
 @triton.jit
 def _are_pairs(rows, cols, shift, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Which places of a tile are two different points that exist."""
+    """Which entries of a tile are pairs of two different, existing points."""
     r, c = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     return (r < rows) & (c < cols) & (r + shift != c)
 
 
 @triton.jit
 def _halves(x, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Left and right: potentials are taken of a part of a tile at a time, to need fewer registers."""
+    """Left and right half. Potentials of a part of a tile at a time need fewer registers."""
     return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLS // 2)), (0, 2, 1)))
 
 
@@ -149,7 +149,7 @@ def _slope_part(
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
     NEAR2: tl.constexpr, SCALE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Columns col … of a tile: writes slopes, returns for each row Σ φ of what is not near, and whether any is."""
+    """Columns from `col` of a tile: write slopes; return Σ φ of pairs that are not near and a flag, for each row."""
     r, c = tl.arange(0, ROWS), tl.arange(0, COLS)
     pair = _are_pairs(rows, cols - col, shift - col, ROWS, COLS)
     if KIND == SOFTMAX:
@@ -158,7 +158,7 @@ def _slope_part(
     else:
         value, slope = potential(2 - 2 * cosine, 2 + 2 * cosine, KIND, S, FLOOR2, HALF_SPACE)
     near = pair & (tl.abs(cosine) > 1 - NEAR2 / 2)
-    if KIND == SOFTMAX:  # what weighs much may cancel against the positive pair's pull: as exact as that
+    if KIND == SOFTMAX:  # large weights may cancel against the positive pair's pull, so they must be as exact
         near = near | (pair & (slope > 0.015625))
     bits = (slope * SCALE).to(slopes.dtype.element_ty).to(tl.int16, bitcast=True)
     bits = tl.where(pair & (bits != NEAR), bits, 0)
@@ -213,7 +213,7 @@ def _add_pulls(total, slopes, row_step, col_step, points, width, begin, end, DEP
 
 @triton.jit
 def pull_kernel(jobs, points, slopes, pull, inverse_scale, ADD: tl.constexpr, DEPTH: tl.constexpr):
-    """pull = slopes @ points, or added to it; of the points the high parts, which are as exact as slopes in 16 bits."""
+    """pull = slopes @ points, or added to it. High parts suffice: they are as exact as slopes in 16 bits."""
     job = jobs + tl.program_id(0) * 9
     straight, mirrored = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
     stride = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
@@ -245,7 +245,7 @@ def _near_pair(
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
     PULL: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """φ of one pair, and slope · (y ∓ x) added to x's pull: no digits cancel, and duplicates pull by exactly 0."""
+    """φ of one pair, and slope · (y ∓ x) added to x's pull, without cancellation: exactly 0 for duplicates."""
     chord2, anti2 = tl.zeros((CHUNK,), tl.float32), tl.zeros((CHUNK,), tl.float32)
     for start in range(0, width, CHUNK):
         k = start + tl.arange(0, CHUNK)
@@ -276,7 +276,7 @@ def near_kernel(
     KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr,
     PULL: tl.constexpr, ON_Y: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """One point, and those near it or its opposite, one after the other."""
+    """One point with the points near it or near its opposite, one by one."""
     job = jobs + (tl.program_id(0) // ROWS) * 13
     r = tl.program_id(0) % ROWS
     if r < tl.load(job + 3):
@@ -322,7 +322,7 @@ def _through_norm(g, w, along, largest, norm, factor):
 def finish_kernel(
     jobs, addresses, pull, upstream, factors, matrices, ROWS: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr
 ):
-    """One row of the gradient by w, from that by ŵ, times what comes from above; 0 for a row of zeros."""
+    """One row of the gradient by w from that by ŵ, times the upstream gradient; 0 for a zero row."""
     job, r = jobs + (tl.program_id(0) // ROWS) * 9, tl.program_id(0) % ROWS
     index, i, d = tl.load(job), tl.load(job + 1) + r, tl.load(job + 3)
     if i < tl.load(job + 2):
@@ -362,7 +362,7 @@ def _sum_parts(at, inside, parts, part, CHUNK: tl.constexpr):
 
 @triton.jit
 def log_sums_kernel(jobs, points, sums, scale, DEPTH: tl.constexpr):
-    """Rows of a few tiles of pairs."""
+    """Log-sum-exp of the rows of a few tiles."""
     job = jobs + tl.program_id(0) * 7
     x, y = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
     width = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
@@ -373,7 +373,7 @@ def log_sums_kernel(jobs, points, sums, scale, DEPTH: tl.constexpr):
         logits = scale * _cosines(points, x, y + col * _stride(width), width, DEPTH)
         logits = tl.where(_are_pairs(rows, cols - col, shift - col, BLOCK, BLOCK), logits, float("-inf"))
         new = tl.maximum(largest, tl.max(logits, 1))
-        shield = tl.where(new == float("-inf"), 0, new)  # a row may have no pair yet
+        shield = tl.where(new == float("-inf"), 0, new)  # the row may have no pair so far
         total = total * tl.exp(largest - shield) + tl.sum(tl.exp(logits - shield[:, None]), 1)
         largest = new
     r = tl.arange(0, BLOCK)

@@ -1,37 +1,42 @@
-"""Which rows and tiles each program of the pairwise kernels takes: tables of integers, made once for given shapes.
+"""Jobs of the programs of the pairwise kernels, as tables of integers, made once for given shapes.
 
-A panel is the rows of one matrix, padded to BLOCK rows and to BLOCK columns with zeros; it takes two 16-bit numbers for
-each entry. All panels of a launch lie in one buffer, all slope matrices (rows of x × rows of y, padded likewise) in
-another. When x and y are the same panel and slopes symmetric, only tiles on and above the diagonal of blocks exist;
-what lies below is read from its mirror image.
+A panel is the rows of one matrix, zero-padded to multiples of BLOCK rows and columns, with two 16-bit numbers for each
+entry. One buffer holds all panels of a launch, another all slope matrices (rows of x × rows of y, padded too). If x and
+y are the same panel and slopes are symmetric, only tiles on and above the diagonal exist; tiles below are read from
+their mirror image.
 """
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-BLOCK = 128  # panels are padded to it; tiles of products with the slopes are BLOCK × BLOCK
-LARGEST = 4096  # rows of a panel; more points are taken panel by panel
+BLOCK = 128  # panels are padded to multiples of it; tiles are BLOCK × BLOCK
+LARGEST = 4096  # rows of a panel; larger matrices are split into panels
 ROWS = 4  # rows of one job
-CHUNKS = (1024, 2048, 4096, 8192)  # numbers of a row that a program holds at once; a row goes to the least that fits
+CHUNKS = (1024, 2048, 4096, 8192)  # numbers of a row that a program holds at once: the smallest that fits
 DEPTH = 2048  # points that one program sums over; more are summed in parts
-RUN = 4  # tiles in a row whose log-sum-exp one program takes
+RUN = 4  # tiles in a row for one program of log-sum-exp
 SLOPES = 1 << 26  # entries of slope matrices held at once
-APART = 1 << 24  # a diagonal that no tile meets
+APART = 1 << 24  # a diagonal outside of all tiles
 
 
 def padded(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
+def spans(n: int, most: int) -> list[slice]:
+    """0 to n in slices of at most `most`."""
+    return [slice(start, min(start + most, n)) for start in range(0, n, most)]
+
+
 class Shape(NamedTuple):
-    """n points of d dimensions, and what they are padded to."""
+    """n points of d dimensions, and their padded sizes."""
 
     n: int
     d: int
@@ -55,12 +60,12 @@ class Shape(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """How many sums a row's gradient comes in."""
+        """Number of partial sums of a row's gradient."""
         return 1 if self.n > LARGEST else -(-self.rows // DEPTH)
 
 
 class RowJob(NamedTuple):
-    """ROWS rows of a matrix, from `row`; `panel` and `pull` are where the first of them lies in those buffers."""
+    """ROWS rows of a matrix, from `row`; `panel` and `pull` are their positions in those buffers."""
 
     matrix: int
     row: int
@@ -70,7 +75,7 @@ class RowJob(NamedTuple):
     panel: int
     pull: int
     parts: int
-    part: int  # from one part to the next
+    part: int  # distance of the parts
 
 
 class TileJob(NamedTuple):
@@ -79,10 +84,10 @@ class TileJob(NamedTuple):
     x: int
     y: int
     width: int
-    rows: int  # that exist, from the tile's first
+    rows: int  # existing rows, from the tile's first
     cols: int
-    shift: int  # row r and column r + shift are one point
-    times: int  # of its sum of potentials: 2 if the pairs in the other order are in no tile
+    shift: int  # row r and column r + shift are the same point
+    times: int  # weight of its potentials: 2 if pairs in the other order are in no tile
     slopes: int
     stride: int
     flag: int
@@ -92,7 +97,7 @@ class TileJob(NamedTuple):
 
 
 class PullJob(NamedTuple):
-    """BLOCK × BLOCK entries of slopes @ points, summed over points begin … end, the first of them read mirrored."""
+    """BLOCK × BLOCK entries of slopes @ points, summed over points begin to end; those before `split` are mirrored."""
 
     straight: int
     mirrored: int
@@ -118,7 +123,7 @@ class LogSumJob(NamedTuple):
 
 
 class NearJob(NamedTuple):
-    """ROWS points, and the tiles of their pairs with others in which some pair is near."""
+    """ROWS points, and the tiles that may have near pairs with them."""
 
     own: int
     other: int
@@ -127,10 +132,10 @@ class NearJob(NamedTuple):
     row: int
     tiles: int
     flag: int
-    step: int  # from one of their tiles' flags to the next
+    step: int  # distance of the flags of their tiles
     slopes: int
     stride: int
-    split: int  # columns before it are read mirrored
+    split: int  # columns before it are mirrored
     pull: int
     value: int
 
@@ -147,7 +152,7 @@ def row_jobs(matrix: int, shape: Shape, panel: int = 0, pull: int = 0, padding: 
 
 
 class Rows(NamedTuple):
-    """Rows that a program takes whole, `chunk` numbers; or, longer ones, in several chunks."""
+    """Rows that a program reads as one chunk, or longer ones in several chunks."""
 
     jobs: Tensor
     chunk: int
@@ -155,7 +160,7 @@ class Rows(NamedTuple):
 
 
 def sorted_rows(jobs: Sequence[RowJob], device: torch.device) -> tuple[Rows, ...]:
-    """By their length."""
+    """Group rows by their length."""
     found = []
     bounds = [0, *CHUNKS, math.inf]
     for above, most in itertools.pairwise(bounds):
@@ -167,7 +172,7 @@ def sorted_rows(jobs: Sequence[RowJob], device: torch.device) -> tuple[Rows, ...
 
 @dataclass(frozen=True)
 class Pairing:
-    """Panels x and y, and where what belongs to their pairs begins in each buffer."""
+    """Panels x and y, and the positions of their data in each buffer."""
 
     x: Shape
     y: Shape
@@ -176,7 +181,7 @@ class Pairing:
     slopes: int = 0
     flags: int = 0
     values: int = 0
-    symmetric: bool = False  # x is y, and so are their slopes
+    symmetric: bool = False  # x is y, and slopes are symmetric
     skip_self: bool = False
 
     @property
@@ -201,7 +206,7 @@ class Pairing:
                 value += 1
 
     def pulls(self, target: int, *, parts: int = 1, on_y: bool = False, points: int | None = None) -> Iterator[PullJob]:
-        """On x by y, or on y by x; `points` is where the panel that pulls lies, if not in its own place."""
+        """Pulls on x by y, or on y by x; `points` is the position of the pulling panel, if not its own."""
         own, other = (self.y, self.x) if on_y else (self.x, self.y)
         points = (self.x_at if on_y else self.y_at) if points is None else points
         stride, depth = self.y.rows, padded(other.n, BLOCK // 2)
@@ -218,7 +223,7 @@ class Pairing:
                     )  # fmt: skip
 
     def log_sums(self) -> Iterator[LogSumJob]:
-        """A row of tiles in runs of a few."""
+        """Rows of tiles, RUN tiles at a time."""
         width, size = self.x.width, RUN * BLOCK
         for run, b in enumerate(range(0, self.y.rows, size)):
             for a in range(0, self.x.rows, BLOCK):
@@ -248,7 +253,7 @@ class Pairing:
 
 
 def pull_places(shapes: Sequence[Shape]) -> list[int]:
-    """Where each matrix's gradient begins, and where the last one ends."""
+    """Start of each matrix's gradient, and the end of the last."""
     places = [0]
     for shape in shapes:
         places.append(places[-1] + shape.parts * shape.size)
@@ -256,7 +261,7 @@ def pull_places(shapes: Sequence[Shape]) -> list[int]:
 
 
 class Group(NamedTuple):
-    """Layers whose slopes are held at once."""
+    """Jobs of layers whose slopes are in memory together."""
 
     tiles: Tensor
     pulls: Tensor
@@ -266,7 +271,7 @@ class Group(NamedTuple):
 
 
 class LayersPlan(NamedTuple):
-    """All layers of up to LARGEST rows."""
+    """Jobs of all layers with up to LARGEST rows."""
 
     rows: tuple[Rows, ...]
     panels: int
@@ -274,7 +279,7 @@ class LayersPlan(NamedTuple):
     values: int  # per layer
 
 
-@cache  # without bound, as all plans: what a recorded CUDA graph reads must stay
+@cache  # unbounded, as for all plans: tables that a CUDA graph reads must stay in memory
 def layers_plan(shapes: tuple[Shape, ...], pulls: tuple[int, ...], device: torch.device) -> LayersPlan:
     rows: list[RowJob] = []
     panels = 0
@@ -314,20 +319,19 @@ def _group(
     near_jobs: list[NearJob] = []
     slopes = flags = 0
     for index in part:
-        old = pairings[index]
-        pairing = Pairing(old.x, old.y, old.x_at, old.y_at, slopes, flags, index * values, True, True)
+        pairing = replace(pairings[index], slopes=slopes, flags=flags, values=index * values)
         tile_jobs += pairing.tiles()
         pull_jobs += pairing.pulls(pulls[index], parts=pairing.x.parts)
         near_jobs += pairing.near(pulls[index], index * values + tiles[index])
         slopes += pairing.x.rows**2
         flags += pairing.grid[0] * pairing.grid[1]
-    tile_jobs.sort(key=lambda job: -job.width)  # what takes longest begins first
+    tile_jobs.sort(key=lambda job: -job.width)  # longest first
     pull_jobs.sort(key=lambda job: job.begin - job.end)
     return Group(table(tile_jobs, device), table(pull_jobs, device), table(near_jobs, device), slopes, flags)
 
 
 class PairPlan(NamedTuple):
-    """One panel with another, or with itself."""
+    """Jobs of one panel with another, or with itself."""
 
     rows: tuple[Rows, ...]
     panels: int
@@ -343,7 +347,7 @@ class PairPlan(NamedTuple):
 
 @cache
 def pair_plan(x: Shape, y: Shape, symmetric: bool, skip_self: bool, scaled: bool, device: torch.device) -> PairPlan:
-    """Panels x, y and, if `scaled`, x again, times a factor for each row, in this order; x alone if symmetric."""
+    """Panels x, y and, if `scaled`, x times a factor for each row, in this order; only x if symmetric."""
     y_at = 0 if symmetric else x.panel
     pairing = Pairing(x, y, 0, y_at, symmetric=symmetric, skip_self=skip_self)
     rows = [*row_jobs(0, x)]

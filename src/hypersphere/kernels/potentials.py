@@ -1,7 +1,7 @@
 """Potentials on the unit sphere inside kernels; the reference is `hypersphere.sphere.potentials`.
 
-Each gives φ and dφ/dc from the squared distances chord² = ‖x − y‖² and anti² = ‖x + y‖², held at FLOOR2 as there.
-A comparison keeps what is not a number (`maximum` with propagation), so that NaN weights give a NaN energy.
+Each returns φ and dφ/dc from chord² = ‖x − y‖² and anti² = ‖x + y‖², at least FLOOR2 as in the reference. Comparisons
+propagate NaN, so that NaN weights have a NaN energy.
 """
 
 import triton
@@ -18,9 +18,9 @@ def at_least(x, bound):
 
 @triton.jit
 def acute_angle(gap2):
-    """The angle up to π/2 that spans a chord of square gap2 ≤ 2: 2 asin(√gap2 / 2).
+    """The angle up to π/2 of a squared chord gap2 ≤ 2: 2 asin(√gap2 / 2).
 
-    Over √gap2 that is analytic in gap2; its interpolation in the 8 Chebyshev points of [0, 2] errs by 2e-8.
+    Divided by √gap2 it is analytic in gap2. Its interpolation in 8 Chebyshev points of [0, 2] has an error of 2e-8.
     """
     ratio = 6.6939687e-6 * gap2 - 2.19937053e-5
     ratio = ratio * gap2 + 7.37692908e-5
@@ -34,7 +34,7 @@ def acute_angle(gap2):
 
 @triton.jit
 def _power(inverse, S: tl.constexpr):
-    """φ = inverse^S, or log(inverse) at S = 0; and S φ (1 at S = 0), as slopes need it."""
+    """φ = inverse^S, or log(inverse) at S = 0; and S φ (1 at S = 0) for the slope."""
     if S == 0:
         return tl.log(inverse), inverse * 0 + 1
     elif S == 1:
@@ -68,7 +68,7 @@ def _one_sided(chord2, anti2, KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.co
 
 @triton.jit
 def potential(chord2, anti2, KIND: tl.constexpr, S: tl.constexpr, FLOOR2: tl.constexpr, HALF_SPACE: tl.constexpr):
-    """φ and dφ/dc; with HALF_SPACE of the pair and of its mirror image together."""
+    """φ and dφ/dc; with HALF_SPACE, the sum over the pair and its mirror image."""
     value, slope = _one_sided(chord2, anti2, KIND, S, FLOOR2)
     if HALF_SPACE:
         mirrored, mirrored_slope = _one_sided(anti2, chord2, KIND, S, FLOOR2)

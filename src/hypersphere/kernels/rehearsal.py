@@ -1,4 +1,4 @@
-"""Kernels compiled side by side, before they are needed one after the other."""
+"""Compile kernels in parallel before they are needed one after the other."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ Call = tuple[JITFunction, tuple[Any, ...], dict[str, Any]]
 
 
 def rehearse(function: Callable[[], object], device: torch.device) -> int:
-    """Go through `function` without launching a kernel, then compile all it would have launched; how many calls.
+    """Run `function` without launching kernels, then compile all kernels that it would have launched.
 
-    Its tensors hold nothing meaningful then: give it copies.
+    Pass copies of tensors, because their values are meaningless afterwards. Returns the number of launches.
     """
-    with _noted() as calls:
+    with _recorded_launches() as calls:
         function()
     with ThreadPoolExecutor() as pool:
         with triton.AsyncCompileMode(pool):
@@ -29,15 +29,15 @@ def rehearse(function: Callable[[], object], device: torch.device) -> int:
 
 
 @contextlib.contextmanager
-def _noted() -> Iterator[list[Call]]:
-    """Launches are noted, by any thread: gradients are computed in one of their own."""
+def _recorded_launches() -> Iterator[list[Call]]:
+    """Record launches instead of running them, in all threads: gradients are computed in another one."""
     calls: list[Call] = []
     run = JITFunction.run
 
-    def note(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+    def record(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
         calls.append((kernel, args, options))
 
-    JITFunction.run = note
+    JITFunction.run = record
     try:
         yield calls
     finally:

@@ -1,7 +1,7 @@
-"""The first 3 × 3 convolution, of few channels, with the sums that the BatchNorm after it needs (Triton).
+"""The first 3 × 3 convolution, of few channels, with the sums for the BatchNorm after it.
 
-Three channels leave matrix units idle and a library's kernel slow; as a product with the rows of neighbourhoods, made
-in registers, it takes as long as its output takes to write. The reference is `torch.nn.functional.conv2d`.
+With three channels, library kernels are slow because matrix units are idle. As a product with neighbourhoods, built in
+registers, it takes as long as writing the output. The reference is `torch.nn.functional.conv2d`.
 
 Shapes: x is V views × M pixels × C channels, channels last; a neighbourhood has 9C numbers, padded to K; F filters.
 """
@@ -22,7 +22,7 @@ TILE: dict[str, int] = {"ROWS": 128, "num_warps": 4}
 
 @triton.jit
 def _neighbourhoods(x, tile, M, H, W, C: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr):
-    """ROWS × K: column 3C·dy + C·dx + c holds channel c of the neighbour, then zeros."""
+    """ROWS × K numbers: column 3C·dy + C·dx + c is channel c of the neighbour (dy, dx); the rest is zero."""
     pixel = (tile * ROWS + tl.arange(0, ROWS))[:, None]
     k = tl.arange(0, K)[None, :]
     dy, dx = k // (3 * C) - 1, (k // C) % 3 - 1
@@ -36,7 +36,7 @@ def stem_kernel(
     x, w, y, first, partial, M, H, W, tiles,
     C: tl.constexpr, K: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """y = neighbourhoods · wᵀ; and the sums of y − first and its square."""
+    """y = neighbourhoods · wᵀ, and the sums of y − first and its square."""
     view = tl.program_id(2)
     o = tl.arange(0, F)
     k = tl.arange(0, K)
@@ -61,7 +61,7 @@ def stem_kernel(
 def weight_gradient_kernel(
     x, dy, partial, M, H, W, tiles, C: tl.constexpr, K: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Some of neighbourhoodsᵀ · dy, K × F, over all views at once."""
+    """A part of neighbourhoodsᵀ · dy, K × F, over all views."""
     o = tl.arange(0, F)
     total = tl.zeros((K, F), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -113,14 +113,14 @@ class _Stem(torch.autograd.Function):
 
 
 def takes(x: Tensor, weight: Tensor) -> bool:
-    """Few channels in, a power of two of at most 128 out; no gradient for the images."""
+    """Whether the kernel supports it: up to 4 channels in, 16 to 128 out, and no gradient for the images."""
     few = x.shape[1] <= 4 and weight.shape[1:] == (x.shape[1], 3, 3) and len(weight) in (16, 32, 64, 128)
     small = x.numel() // x.shape[1] * len(weight) < 2**31  # offsets fit into 32 bits
     return few and small and x.is_contiguous(memory_format=torch.channels_last) and not x.requires_grad
 
 
 def convolve(x: Tensor, weight: Tensor, first: Tensor, views: int) -> tuple[Tensor, Sums]:
-    """The convolution (stride 1, padding 1), and the sums over its rows of y − first and its square."""
+    """The convolution (stride 1, padding 1), and the sums over rows of y − first and its square."""
     with torch.cuda.device_of(x):
         y, partial = _Stem.apply(x, weight, first, views)
     return y, Sums(partial, first)

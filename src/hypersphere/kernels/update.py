@@ -1,7 +1,7 @@
-"""LARS and the moving average over all tensors of a network at once (Triton).
+"""LARS and the moving average over all tensors of a network at once.
 
-The references are `hypersphere.optim.lars` and `hypersphere.nn.ema`. Tensors are cut into chunks, one program each; a
-program finds its tensors by their addresses, which lie in a table on the device.
+The references are `hypersphere.optim.lars` and `hypersphere.nn.ema`. Tensors are split into chunks, one program each.
+Programs find their tensors by addresses in a table on the device.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Tensors = Sequence[Tensor]
 
 @triton.jit
 def _address(addresses, row, tensor, tensors):
-    """The row-th list's tensor."""
+    """Address of a tensor in the list number `row`."""
     return tl.multiple_of(tl.load(addresses + row * tensors + tensor).to(tl.pointer_type(tl.float32)), 16)
 
 
@@ -70,7 +70,7 @@ def lars_kernel(
 
 @triton.jit
 def _trust_ratio(partial, first, last, trust):
-    """η‖w‖/‖u‖ from the chunks of a tensor; 1 where either is 0."""
+    """η‖w‖/‖u‖ from the chunks of a tensor; 1 if either norm is 0."""
     one = tl.zeros((128,), tl.float32)
     two = tl.zeros((128,), tl.float32)
     for start in range(first, last, 128):
@@ -97,7 +97,7 @@ def follow_kernel(addresses, owners, starts, sizes, tau, tensors, CHUNK: tl.cons
 
 
 class _Chunks(NamedTuple):
-    """Which tensor each chunk belongs to, where it starts there; each tensor's size and its first chunk."""
+    """Tensor and start of each chunk; size and first chunk of each tensor."""
 
     owners: Tensor
     starts: Tensor
@@ -115,10 +115,10 @@ def _chunks(sizes: tuple[int, ...], device: torch.device) -> _Chunks:
 
 
 class Table:
-    """Addresses of tensors on the device, sent there again when one has moved.
+    """Addresses of tensors on the device, copied again if a tensor has moved.
 
-    Sending is asynchronous, from memory that is never written twice. A CUDA graph sends what it recorded at each
-    replay; that memory is kept, and set aside beforehand, for none can be had while recording.
+    Copies are asynchronous, from host memory that is never written twice. A CUDA graph repeats its copies at each
+    replay, so their host memory is kept. It is allocated beforehand, because recording cannot allocate it.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ TABLE = Table()
 
 
 def takes(*lists: Tensors) -> bool:
-    """float32 on one device, corresponding tensors laid out alike in dense memory."""
+    """Whether tensors are float32 on one device, dense, and corresponding ones have the same layout."""
     device = lists[0][0].device
     return all(
         all(t.dtype == torch.float32 and t.device == device and _alike(t, some[0]) and _dense(t) for t in some)
@@ -168,7 +168,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _dense(x: Tensor) -> bool:
-    """And aligned, as loads of four numbers at once need it."""
+    """Whether x is dense, and aligned for loads of four numbers."""
     channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
     return (x.is_contiguous() or channels_last) and x.data_ptr() % 16 == 0
 
@@ -184,7 +184,7 @@ def lars(
     trust: float,
     adapt: bool,
 ) -> None:
-    """One step, in place."""
+    """One step of LARS, in place."""
     device, count = weights[0].device, len(weights)
     chunks = _chunks(tuple(w.numel() for w in weights), device)
     addresses = TABLE.of(weights, gradients, velocities)

@@ -1,11 +1,9 @@
-"""Augmented views of small images in one pass: the fused form of `views.recipes.draw` and `apply`.
+"""Augmented views of small images in one pass: the fused form of `views.pipeline.draw` and `apply`.
 
-One program makes one view of one image. It gathers the image from the data set, draws from Philox what
-`draws.uniforms` gives, and holds the view in registers, a tile for each channel, until it is written.
-One channel is treated as three equal ones, of which the first is written.
+One program makes one view of one image. It reads the image from the dataset, draws the numbers of `draws.uniforms` by
+Philox, and keeps the view in registers, a tile for each channel, until it writes it. A single channel is treated as
+three equal ones, of which the first is written.
 """
-
-from typing import NamedTuple
 
 import torch
 import triton
@@ -13,83 +11,49 @@ import triton.language as tl
 from torch import Tensor
 
 from hypersphere.kernels.colours import (
+    Style,
     changed,
     clip,
     gauss,
     jitter_factors,
+    key_arguments,
     luma,
     mirrored,
     next_change,
     solarize,
     uniforms,
 )
+from hypersphere.util.draws import Key
 
-LARGEST_VIEW = 64  # pixels a side: what registers hold
-LARGEST_SOURCE = 128  # pixels a side: each view reads 16 times that area
-
-
-class Numbers(NamedTuple):
-    """An augmentation: probabilities as they are, ranges as low end and span."""
-
-    area: float  # of the box, as a share of the image
-    area_span: float
-    log_ratio: float  # of width to height
-    log_ratio_span: float
-    whole_height: float  # of the box where none fits
-    whole_width: float
-    flip: float
-    jitter: float
-    brightness: float
-    contrast: float
-    saturation: float
-    hue: float
-    grey: float
-    blur: float
-    sigma: float
-    sigma_span: float
-    solarize: float
+LARGEST_VIEW = 64  # pixels a side that fit into registers
+LARGEST_SOURCE = 128  # pixels a side; each view reads 16 times that area
 
 
-def fused_views(
-    pixels: Tensor,
-    sample: Tensor,
-    how: Numbers,
-    out: Tensor,
-    *,
-    first: int,
-    kernel: int,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    seed: int,
-    epoch: int | Tensor,
-    stream: int,
-) -> None:
-    """Fill `out` with view `first` of pixels[sample], then with view `first` + 1, as many as it holds.
+def fused_views(pixels: Tensor, sample: Tensor, style: Style, out: Tensor, key: Key, *, first: int) -> None:
+    """Fill `out` with view `first` of pixels[sample], then with view `first` + 1, and so on.
 
-    pixels: N × C × H × W bytes, C = 1 or 3. sample: B. out: V·B × C × S × S, channels last. kernel: pixels of the
-    blur, 0 for none. A captured CUDA graph reads the sample anew, and the epoch where it is a 0-dim int64 tensor.
+    pixels: N × C × H × W bytes, C = 1 or 3. sample: B. out: V·B × C × S × S, channels last. A captured CUDA graph reads
+    the sample again at each replay, and the epoch if it is a 0-dim int64 tensor.
     """
     _, channels, height, width = pixels.shape
     size = out.shape[2]
     tile = triton.next_power_of_2(size * size)
-    if not isinstance(epoch, Tensor):
-        epoch = torch.full((), epoch, dtype=torch.int64, device=pixels.device)
+    epoch, word = key_arguments(key, pixels.device)
     with torch.cuda.device_of(pixels):
         views_kernel[len(sample), len(out) // len(sample)](
-            pixels, sample.contiguous(), epoch, out, (seed & 0xFFFFFFFF) | stream << 32, first,
-            Numbers(*map(float, how)), tuple(map(float, mean)), tuple(map(float, std)),  # an int would be compiled in
-            height, width, channels, size, tile, _taps(height, size), _taps(width, size), kernel,
+            pixels, sample.contiguous(), epoch, out, word, first, *style.arguments(),
+            height, width, channels, size, tile, _taps(height, size), _taps(width, size), style.blur,
             num_warps=warps(tile), num_stages=1, enable_fp_fusion=True,
         )  # fmt: skip
 
 
 def _taps(pixels: int, size: int) -> int:
-    """The most source pixels a cubic kernel covers: it is four steps long, of the wider of both grids."""
+    """The most source pixels that a cubic kernel covers: four steps of the coarser grid."""
     return -(-4 * max(pixels, size) // size)
 
 
 def warps(tile: int) -> int:
-    """Of 8 pixels for each thread: no register spills, and what every thread draws again is little beside them."""
+    """For 8 pixels per thread: registers do not spill, and the draws repeated by every thread cost little."""
     return min(max(tile // 256, 1), 16)
 
 
@@ -102,12 +66,12 @@ def views_kernel(
     place, view = tl.program_id(0), tl.program_id(1)
     index = tl.load(sample + place).to(tl.int64)
     counter = (index.to(tl.uint32), tl.load(epoch).to(tl.uint32), (first + view).to(tl.uint32))
-    u_top, u_left, u_flip, u_jitter = uniforms(key, counter, 5)  # blocks 0 … 4 are the box's
+    u_top, u_left, u_flip, u_jitter = uniforms(key, counter, 5)  # blocks 0 to 4 are for the box
     u_brightness, u_contrast, u_saturation, u_hue = uniforms(key, counter, 6)
     u_order, u_grey, u_blur, u_sigma = uniforms(key, counter, 7)
     u_solarize, _, _, _ = uniforms(key, counter, 8)
 
-    cell = tl.minimum(tl.arange(0, TILE), SIZE * SIZE - 1)  # row by row; past the end, the last pixel again
+    cell = tl.minimum(tl.arange(0, TILE), SIZE * SIZE - 1)  # row by row; past the end, the last pixel
     row, column = cell // SIZE, cell % SIZE
     box = _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH)
     image = pixels + index * (CHANNELS * HEIGHT * WIDTH)
@@ -130,7 +94,7 @@ def views_kernel(
 
 @triton.jit
 def _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH):
-    """`views.recipes.box_of`: from the last try to the first, so that the first which fits remains."""
+    """`views.pipeline.box_of`, from the last try to the first, so that the first box that fits remains."""
     height, width = 0.0, 0.0
     for n in range(5):
         first_area, first_ratio, second_area, second_ratio = uniforms(key, counter, 4 - n)
@@ -146,7 +110,7 @@ def _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH):
 
 @triton.jit
 def _try(u_area, u_ratio, height, width, how, HEIGHT, WIDTH):
-    """A random box if it fits, else the one given."""
+    """A random box if it fits, otherwise the given one."""
     area = HEIGHT * WIDTH * (how.area + how.area_span * u_area)
     ratio = tl.exp(how.log_ratio + how.log_ratio_span * u_ratio)
     h = tl.floor(tl.sqrt_rn(tl.div_rn(area, ratio)) + 0.5)
@@ -157,7 +121,7 @@ def _try(u_area, u_ratio, height, width, how, HEIGHT, WIDTH):
 
 @triton.jit
 def _crop(image, row, column, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS):
-    """`ops.resized_crop`: the pixels of the box under the cubic kernel of each output pixel, tap by tap."""
+    """`ops.resized_crop`: sum over the pixels of the box under the cubic kernel of each output pixel."""
     top, left, height, width = box
     y_step, x_step = height / SIZE, width / SIZE
     y_centre, x_centre = top + (row + 0.5) * y_step, left + (column + 0.5) * x_step
@@ -201,7 +165,7 @@ def _cubic(x):
 
 @triton.jit
 def _jitter(x, factors, rank, CHANNELS, SIZE, TILE):
-    """`ops.jitter` in the order of this rank among the permutations of 0 … 3, which are sorted."""
+    """`ops.jitter` in the order of this rank among the sorted permutations of 0 to 3."""
     left, orders = 0x3210, 6
     for n in range(4):
         change, left, rank, orders = next_change(n, left, rank, orders)
@@ -230,7 +194,7 @@ def _blur(x, sigma, row, column, SIZE, KERNEL):
 
 @triton.jit
 def _blurred(x, sigma, row, column, SIZE, KERNEL):
-    """Along the columns, then along the rows; mirrored at the border."""
+    """Blur along the columns, then along the rows, mirrored at the border."""
     tall, wide, total = tl.zeros(x.shape, tl.float32), tl.zeros(x.shape, tl.float32), 0.0
     for n in tl.static_range(KERNEL):
         tall += gauss(n, sigma, KERNEL) * tl.gather(x, mirrored(row, n, SIZE, KERNEL) * SIZE + column, 0)
@@ -242,7 +206,7 @@ def _blurred(x, sigma, row, column, SIZE, KERNEL):
 
 @triton.jit
 def _write(out, x, mean, std, CHANNELS, SIZE, TILE):
-    """Normalized, channels last."""
+    """Write normalized values, channels last."""
     cell = tl.arange(0, TILE)
     for channel in tl.static_range(CHANNELS):
         value = (x[channel] - mean[channel]) / std[channel]

@@ -1,4 +1,4 @@
-"""The larger parts of an encoder, and features in what it and they put out."""
+"""The blocks of an encoder, and features from the output of encoder and blocks."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +10,10 @@ from torch.nn.modules.conv import _ConvNd
 
 
 def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
-    """Its larger parts, by name: the children that are networks themselves, of the encoder or of the part that holds
-    nearly all of its weights (the stages of a ResNet, the blocks of a vision transformer)."""
+    """The blocks of an encoder by name, such as the stages of a ResNet or the blocks of a vision transformer.
+
+    They are the children that have children, of the encoder or of the part that holds over 90 % of its weights.
+    """
     parts, whole = dict(encoder.named_children()), _size(encoder)
     while main := [
         name for name, part in parts.items() if _size(part) > 0.9 * whole and len(list(part.children())) > 1
@@ -22,8 +24,10 @@ def blocks_of(encoder: nn.Module) -> dict[str, nn.Module]:
 
 @contextlib.contextmanager
 def heard(blocks: Mapping[str, nn.Module], of: Callable[[Tensor], Tensor]) -> Iterator[dict[str, Tensor]]:
-    """`of` what each block puts out while the network runs inside, of several tensors the first: taken at once, since
-    what comes next may overwrite it."""
+    """Collect `of(output)` of each block while the network runs inside; of several output tensors the first.
+
+    `of` is called immediately, because later layers may overwrite the output in place.
+    """
     found: dict[str, Tensor] = {}
 
     def keep(name: str, block: nn.Module, given: tuple[Tensor, ...], output: Any) -> None:
@@ -42,13 +46,13 @@ def _size(module: nn.Module) -> int:
 
 
 def width_of(block: nn.Module) -> int:
-    """Channels that a block puts out, as its last layer has them."""
+    """Output channels of a block, from its last layer."""
     last = [layer for layer in block.modules() if isinstance(layer, nn.Linear | _ConvNd)][-1]
     return last.out_features if isinstance(last, nn.Linear) else last.out_channels
 
 
 def features_in(output: Any) -> Tensor:
-    """N × D of what a network puts out: a tensor; fields as those of Hugging Face; or several, of which the first."""
+    """Features N × D of a network's output: a tensor, an output of Hugging Face, or the first of several."""
     if isinstance(output, Tensor):
         return pooled(output.detach().float())
     for name in ("pooler_output", "last_hidden_state"):
@@ -57,17 +61,17 @@ def features_in(output: Any) -> Tensor:
             return features_in(found)
     parts = list(output.values()) if isinstance(output, Mapping) else output
     if not isinstance(parts, list | tuple) or not parts:
-        raise TypeError(f"it puts out {type(output).__name__}, no features")
+        raise TypeError(f"the network returned {type(output).__name__}, not features: return a tensor")
     return features_in(parts[0])
 
 
 def pooled(x: Tensor) -> Tensor:
-    """N × C: the mean over places."""
+    """Mean over positions, N × C."""
     return places_of(x).mean(1)
 
 
 def places_of(x: Tensor) -> Tensor:
-    """N × places × C of N × C × H × W, of square maps N × H × W × C, of N × tokens × C, or of N × C."""
+    """N × positions × C, from N × C × H × W, square maps N × H × W × C, N × tokens × C, or N × C."""
     if x.ndim == 4 and x.shape[1] == x.shape[2] != x.shape[3]:
         return x.flatten(1, 2)
     if x.ndim > 3:

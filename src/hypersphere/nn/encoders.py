@@ -1,8 +1,9 @@
-"""Encoders by name, as their libraries name them. Each maps B × C × H × W images to B × `num_features`."""
+"""Encoders by name. Each maps images B × C × H × W to features B × `num_features`."""
 
 import inspect
 import numbers
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
@@ -17,22 +18,55 @@ Stem = Literal["imagenet", "cifar"]
 def build_encoder(
     name: str, *, channels: int = 3, stem: Stem = "imagenet", norm: Norm = "batch", dimensions: int | None = None
 ) -> nn.Module:
-    """`stem="cifar"` keeps small images at full size (3 × 3, stride 1, no pooling); `dimensions` adds a linear layer
-    to that many outputs (2 for the pictures on the circle). Other models of torchvision and timm are as they come, and
-    so is what a function of the user's makes, `package.module:function`."""
+    """Build an encoder by name: a network from images to features.
+
+    Args:
+        name: One of `ENCODERS`, any model as `torchvision/NAME` or `timm/NAME`, or your own function as
+            `package.module:function`.
+        channels: Channels of the images.
+        stem: "imagenet" (7 × 7, stride 2, pooling) or "cifar" (3 × 3, stride 1, no pooling) for the ResNets in
+            `ENCODERS`; others ignore it.
+        norm: Normalization of the encoders in `ENCODERS`: "batch", "group" (GroupNorm and standardized weights) or
+            "none".
+        dimensions: If given, a linear layer to this many outputs is added. For the encoders in `ENCODERS` only.
+
+    Returns:
+        A module that maps (B, channels, H, W) to (B, num_features), with an attribute `num_features`.
+
+    Raises:
+        UserError: If there is no such encoder, or it does not have an option.
+
+    Example:
+        >>> encoder = hs.nn.build_encoder("hypersphere/digits", channels=1)
+        >>> encoder(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 128])
+    """
     encoder = ENCODERS[name](channels, stem, norm) if name in ENCODERS else _other(name, channels, norm)
     if norm == "group":
         standardize_weights(encoder)
     if dimensions is not None:
         if name not in ENCODERS:
-            raise UserError(f"`dimensions` {dimensions} is not for {name}: there are {', '.join(ENCODERS)}")
+            raise UserError(f"`dimensions` applies to {', '.join(ENCODERS)}, not to {name}: leave it out")
         encoder.fc = nn.Linear(features_of(encoder), dimensions)
         encoder.num_features = dimensions  # type: ignore[assignment]
     return encoder
 
 
 def check_encoder(name: str) -> None:
-    """Is there one of this name? Found out without making it."""
+    """Check that an encoder of this name exists, without building it.
+
+    Args:
+        name: A name for `build_encoder`.
+
+    Raises:
+        UserError: If there is no such encoder; the message suggests similar names.
+
+    Example:
+        >>> hs.nn.check_encoder("torchvision/resnet19")
+        Traceback (most recent call last):
+        ...
+        hypersphere.errors.UserError: torchvision has no model 'resnet19': did you mean 'resnet18'?
+    """
     if name in ENCODERS:
         return
     from hypersphere.nn.zoo import check_model, torchvision_names
@@ -46,14 +80,14 @@ def check_encoder(name: str) -> None:
         models |= {theirs: f"torchvision/{theirs}" for theirs in torchvision_names()}
         close = closest(name.rpartition("/")[2], models)
         meant = f": did you mean {models[close]!r}?" if close else ""
-        there = f"{', '.join(ENCODERS)}, torchvision/… and timm/…, and your own as package.module:function"
-        raise UserError(f"unknown encoder {name!r}{meant} (there are {there})")
+        known = f"{', '.join(ENCODERS)}, torchvision/…, timm/…, or your own as package.module:function"
+        raise UserError(f"unknown encoder {name!r}{meant} (there are {known})")
 
 
 def _other(name: str, channels: int, norm: Norm) -> nn.Module:
     check_encoder(name)
     if norm != "batch":
-        raise UserError(f"`norm` {norm} is not for {name}, whose normalization is its own")
+        raise UserError(f"`norm` must be batch for {name}, which has its own normalization, got {norm}")
     if is_reference(name):
         return _written(name, channels)
     from hypersphere.nn.zoo import build_model
@@ -62,15 +96,17 @@ def _other(name: str, channels: int, norm: Norm) -> nn.Module:
 
 
 def _written(name: str, channels: int) -> nn.Module:
-    """By a user: called without arguments, or with the number of channels where it names these."""
+    """Call the user's function, with the number of channels if it has that parameter."""
     make = referred_to(name)
     if not callable(make) or isinstance(make, nn.Module):
-        raise UserError(f"`encoder` {name} must be a function or class that makes a network, not {type(make).__name__}")
+        raise UserError(
+            f"`encoder` {name} must be a function or class that returns a network, got {type(make).__name__}"
+        )
     encoder = make(channels=channels) if takes_channels(make) else make()
     if not isinstance(encoder, nn.Module):
-        raise UserError(f"`encoder` {name} made no torch.nn.Module, but {type(encoder).__name__}")
+        raise UserError(f"`encoder` {name} must return a torch.nn.Module, got {type(encoder).__name__}")
     if not isinstance(getattr(encoder, "num_features", None), numbers.Integral):
-        raise UserError(f"`encoder` {name} made a network without num_features: set this to how many outputs it has")
+        raise UserError(f"`encoder` {name} returned a network without num_features: set it to the number of outputs")
     return encoder
 
 
@@ -79,29 +115,41 @@ def takes_channels(make: Callable[..., nn.Module]) -> bool:
 
 
 def features_of(encoder: nn.Module) -> int:
+    """Number of features that an encoder returns.
+
+    Args:
+        encoder: A network with an attribute `num_features`.
+
+    Returns:
+        Its `num_features` as an int.
+
+    Raises:
+        AttributeError: If the network has no `num_features`.
+
+    Example:
+        >>> hs.nn.features_of(hs.nn.build_encoder("torchvision/resnet18"))
+        512
+    """
     return int(encoder.num_features)  # type: ignore[arg-type]
 
 
-def _resnet(name: str) -> Callable[[int, Stem, Norm], nn.Module]:
-    def build(channels: int, stem: Stem, norm: Norm) -> nn.Module:
-        from hypersphere.nn.resnet import build_resnet  # torchvision is needed here alone
+def _resnet(name: str, channels: int, stem: Stem, norm: Norm) -> nn.Module:
+    from hypersphere.nn.resnet import build_resnet  # imports torchvision, which nothing else here needs
 
-        model = build_resnet(name, norm2d(norm))
-        if stem == "cifar":
-            model.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
-            model.maxpool = nn.Identity()
-        elif channels != 3:
-            model.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
-        model.num_features = model.fc.in_features
-        model.fc = nn.Identity()
-        return model
-
-    return build
+    model = build_resnet(name, norm2d(norm))
+    if stem == "cifar":
+        model.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
+        model.maxpool = nn.Identity()
+    elif channels != 3:
+        model.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.num_features = model.fc.in_features
+    model.fc = nn.Identity()
+    return model
 
 
 class ConvNet(nn.Module):
-    """`features` of the image, made a vector by `head`; then, where outputs are chosen, the linear layer `fc`."""
+    """`features` of the image, `head` to a vector, and `fc`: a linear layer if `dimensions` are chosen."""
 
     def __init__(self, features: list[nn.Module], head: list[nn.Module], num_features: int, input_size: int) -> None:
         super().__init__()
@@ -130,7 +178,7 @@ def _alexnet(channels: int, stem: Stem, norm: Norm) -> nn.Module:
 
 
 def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
-    """A small residual encoder for 8 × 8 digits: 300,000 weights, milliseconds on a CPU."""
+    """A small residual encoder for 8 × 8 digits, with 300,000 weights."""
     from hypersphere.nn.resnet import BasicBlock
 
     features = _convolution(channels, 32, norm)
@@ -140,9 +188,10 @@ def _digits(channels: int, stem: Stem, norm: Norm) -> nn.Module:
     return ConvNet(features, [nn.AdaptiveAvgPool2d(1), nn.Flatten()], 128, 8)
 
 
+# encoders of this package, or changed by it: (channels, stem, norm) → encoder
 ENCODERS: dict[str, Callable[[int, Stem, Norm], nn.Module]] = {
-    "torchvision/resnet18": _resnet("resnet18"),
-    "torchvision/resnet50": _resnet("resnet50"),
+    "torchvision/resnet18": partial(_resnet, "resnet18"),
+    "torchvision/resnet50": partial(_resnet, "resnet50"),
     "hypersphere/alexnet": _alexnet,
     "hypersphere/digits": _digits,
 }

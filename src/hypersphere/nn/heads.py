@@ -1,4 +1,4 @@
-"""Projector and predictor."""
+"""MLP heads: projector and predictor."""
 
 from itertools import pairwise
 
@@ -8,7 +8,24 @@ from hypersphere.nn.norm import Norm, NormAct, norm_layer
 
 
 def mlp(inputs: int, hidden: int, outputs: int, norm: Norm = "batch") -> nn.Sequential:
-    """Two linear layers, the first followed by normalization and ReLU, as BYOL's g and q."""
+    """Two linear layers, the first followed by normalization and ReLU: BYOL's projector and predictor.
+
+    Args:
+        inputs: Input features.
+        hidden: Features of the hidden layer.
+        outputs: Output features. The last layer has no bias.
+        norm: Normalization of the hidden layer: "batch", "group" or "none".
+
+    Returns:
+        A module that maps (B, inputs) to (B, outputs).
+
+    Raises:
+        ValueError: If `norm` is unknown.
+
+    Example:
+        >>> hs.nn.mlp(512, 4096, 256)(torch.zeros(2, 512)).shape
+        torch.Size([2, 256])
+    """
     return nn.Sequential(
         nn.Linear(inputs, hidden),
         NormAct(norm_layer(norm, hidden, spatial=False)),
@@ -17,7 +34,26 @@ def mlp(inputs: int, hidden: int, outputs: int, norm: Norm = "batch") -> nn.Sequ
 
 
 def deep_mlp(inputs: int, hidden: int, outputs: int, layers: int, norm: Norm = "batch") -> nn.Sequential:
-    """So many linear layers, without biases, each but the last followed by normalization and ReLU."""
+    """Linear layers without biases; each but the last is followed by normalization and ReLU.
+
+    Args:
+        inputs: Input features.
+        hidden: Features of the hidden layers.
+        outputs: Output features.
+        layers: Number of linear layers.
+        norm: Normalization of the hidden layers: "batch", "group" or "none".
+
+    Returns:
+        A module that maps (B, inputs) to (B, outputs).
+
+    Raises:
+        ValueError: If `norm` is unknown.
+
+    Example:
+        >>> head = hs.nn.deep_mlp(512, 2048, 128, layers=3)
+        >>> sum(isinstance(module, torch.nn.Linear) for module in head)
+        3
+    """
     widths = [inputs, *[hidden] * (layers - 1)]
     rest = [
         module

@@ -1,4 +1,4 @@
-"""The three normalizations of tab:bn and of BYOL without batch statistics; and BatchNorm of each view by itself."""
+"""Batch, group and no normalization (tab:bn), and BatchNorm with separate statistics for each view."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -15,17 +15,18 @@ from torch.nn.utils.parametrize import register_parametrization
 from hypersphere.distributed.collectives import rank, size
 from hypersphere.kernels import usable
 
-Norm = Literal["batch", "group", "none"]  # group: GroupNorm, with the weights before it standardized
+Norm = Literal["batch", "group", "none"]  # group: GroupNorm with standardized weights
 
 
 class PerView(_BatchNorm):
-    """BatchNorm whose batch may be several views, one after the other, each with statistics of its own; and, in the
-    same pass over memory where there is a kernel for it, what follows: ReLU(norm(x) + residual). Its batch is that of
-    all processes."""
+    """BatchNorm with separate statistics for each of several concatenated views, synchronized over processes.
+
+    If there is a kernel for it, ReLU(norm(x) + residual) is computed in the same pass over memory.
+    """
 
     views = 1
-    group: Tensor | None = None  # of each image, where groups are other than the views
-    alone = False  # whether each process keeps to itself: all have the same batch
+    group: Tensor | None = None  # of each image, if groups are not the views
+    alone = False  # do not synchronize, because all processes have the same batch
 
     def forward(
         self,
@@ -36,9 +37,9 @@ class PerView(_BatchNorm):
         residual_norm: "PerView | None" = None,
         sums: Any = None,
     ) -> Tensor:
-        """`residual_norm` comes before adding; `sums` over x, where the kernel that made x left them."""
+        """`residual_norm` applies to the residual before adding; `sums` over x come from the kernel that computed x."""
         self._check_input_dim(x)
-        kernel = self._kernel_takes(x, residual, relu)
+        kernel = self._kernel_supports(x, residual, relu)
         if kernel and residual_norm is not None and residual_norm._is_fused_with(self, residual):
             return self._fused(x, residual, relu, residual_norm, sums)
         if residual_norm is not None:
@@ -46,12 +47,12 @@ class PerView(_BatchNorm):
         if kernel:
             return self._fused(x, residual, relu, None, sums)
         if self._is_synchronized():
-            return _activated(self._synchronized(x), residual, relu)
+            return _add_and_relu(self._synchronized(x), residual, relu)
         views = self.views if self.training else 1
         out = torch.cat([super(PerView, self).forward(view) for view in x.chunk(views)]) if views > 1 else None
-        return _activated(super().forward(x) if out is None else out, residual, relu)
+        return _add_and_relu(super().forward(x) if out is None else out, residual, relu)
 
-    def _kernel_takes(self, x: Tensor | None, residual: Tensor | None, relu: bool) -> bool:
+    def _kernel_supports(self, x: Tensor | None, residual: Tensor | None, relu: bool) -> bool:
         if x is None or not usable(x) or not self._is_plain():
             return False
         from hypersphere.kernels.norm import takes
@@ -61,7 +62,7 @@ class PerView(_BatchNorm):
         return whole and differentiable and takes(x) and x.numel() // x.shape[1] // self.views > 1
 
     def _is_plain(self) -> bool:
-        """As BatchNorm is by default, in single precision, of one process."""
+        """Whether it is BatchNorm with default options, in single precision, not synchronized."""
         tracked = self.track_running_stats and self.running_mean is not None and self.momentum is not None
         plain = self.affine and tracked and not self._is_synchronized()
         return plain and self.weight.dtype == self.running_mean.dtype == torch.float32  # type: ignore[union-attr]
@@ -85,7 +86,7 @@ class PerView(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, means: Tensor, variances: Tensor) -> None:
-        """Running statistics, one group after the other."""
+        """Update the running statistics with one group after the other."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         for mean, variance in zip(means, variances, strict=True):
@@ -97,9 +98,9 @@ class PerView(_BatchNorm):
 
     def _is_fused_with(self, main: "PerView", residual: Tensor | None) -> bool:
         both = self.training and main.training and self.views == main.views
-        return both and self._kernel_takes(residual, None, False)
+        return both and self._kernel_supports(residual, None, False)
 
-    def _held(self, relu: bool = False, fork: bool = False) -> Any:
+    def _kernel_arguments(self, relu: bool = False, fork: bool = False) -> Any:
         from hypersphere.kernels.norm import Norm
 
         held: list[Any] = [self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked]
@@ -108,11 +109,13 @@ class PerView(_BatchNorm):
     def _fused(self, x: Tensor, residual: Tensor | None, relu: bool, other: "PerView | None", sums: Any) -> Tensor:
         from hypersphere.kernels import norm
 
-        layer = self._held(relu, fork=self.training and relu and x.requires_grad)
+        layer = self._kernel_arguments(relu, fork=self.training and relu and x.requires_grad)
         if not self.training:
             known = norm.Statistics(layer.running_mean, torch.rsqrt(layer.running_var + self.eps))
             return norm.normalize(x, residual, known, layer)
-        found = norm.batch_norm(x, residual, layer, other=None if other is None else other._held(), sums=sums)
+        found = norm.batch_norm(
+            x, residual, layer, other=None if other is None else other._kernel_arguments(), sums=sums
+        )
         if not layer.fork:
             return found
         y, y.second_use = found
@@ -127,24 +130,45 @@ class BatchNorm2d(PerView, nn.BatchNorm2d):
     pass
 
 
-_OURS: dict[type, type] = {nn.BatchNorm1d: BatchNorm1d, nn.BatchNorm2d: BatchNorm2d}
+_PER_VIEW: dict[type, type] = {nn.BatchNorm1d: BatchNorm1d, nn.BatchNorm2d: BatchNorm2d}
 
 
 def keep_views_apart(network: nn.Module) -> bool:
-    """Make every BatchNorm able to tell views apart, in place; is that all that mixes the images of a batch, or counts
-    them?"""
+    """Make every BatchNorm of a network compute separate statistics for each view, in place.
+
+    Args:
+        network: The network; its BatchNorm1d and BatchNorm2d layers change their class.
+
+    Returns:
+        Whether views are independent now: no other layer mixes the images of a batch or counts batches.
+
+    Example:
+        >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+        >>> hs.nn.keep_views_apart(network)
+        True
+    """
     for module in network.modules():
-        if type(module) in _OURS:
-            module.__class__ = _OURS[type(module)]
-    return all(isinstance(m, PerView) for m in network.modules() if isinstance(m, _BatchNorm) or _counts(m))
+        if type(module) in _PER_VIEW:
+            module.__class__ = _PER_VIEW[type(module)]
+    return all(isinstance(m, PerView) for m in network.modules() if isinstance(m, _BatchNorm) or _counts_batches(m))
 
 
-def _counts(module: nn.Module) -> bool:
+def _counts_batches(module: nn.Module) -> bool:
     return isinstance(module, _InstanceNorm) and module.track_running_stats
 
 
 def alike_everywhere(network: nn.Module) -> nn.Module:
-    """A network whose input is the same on all processes: there is nothing to synchronize."""
+    """Stop synchronizing BatchNorm, because the network's input is the same on all processes.
+
+    Args:
+        network: The network, changed in place.
+
+    Returns:
+        The same network.
+
+    Example:
+        >>> head = hs.nn.alike_everywhere(hs.nn.mlp(8, 16, 4))
+    """
     for module in network.modules():
         if isinstance(module, PerView):
             module.alone = True
@@ -152,7 +176,23 @@ def alike_everywhere(network: nn.Module) -> nn.Module:
 
 
 def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """`network` of each view: on a GPU of all of a size at once, where that changes nothing but the time it takes."""
+    """Run a network on each view, with separate BatchNorm statistics.
+
+    On a GPU, views of the same size run as one batch if the result is the same.
+
+    Args:
+        network: The network.
+        views: Views of shape (B, C, H, W), or other inputs of the network; sizes may differ.
+
+    Returns:
+        The output of the network for each view.
+
+    Example:
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), hs.nn.mlp(64, 32, 8))
+        >>> z1, z2 = hs.nn.each_view(network, (torch.randn(4, 1, 8, 8), torch.randn(4, 1, 8, 8)))
+        >>> z1.shape
+        torch.Size([4, 8])
+    """
     if not (views[0].is_cuda and keep_views_apart(network)):
         return tuple(network(view) for view in views)
     alike = [tuple(group) for _, group in groupby(views, key=lambda view: view.shape)]
@@ -160,12 +200,25 @@ def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ..
 
 
 def each_group(network: nn.Module, view: Tensor, groups: int, *, apart: bool = False) -> Tensor:
-    """`network` of a view, where so many groups of the images of all processes have batch statistics of their own:
-    neighbours, or, `apart`, every n-th image."""
+    """Run a network on a view, with separate BatchNorm statistics for groups of images (as MoCo shuffles them).
+
+    Args:
+        network: The network.
+        view: A view of shape (B, C, H, W), or another input of the network.
+        groups: Number of groups, of the images of all processes.
+        apart: Whether a group has every n-th image instead of consecutive ones.
+
+    Returns:
+        The output of the network for all images, in their order.
+
+    Example:
+        >>> hs.nn.each_group(hs.nn.mlp(16, 32, 8), torch.randn(12, 16), groups=3).shape
+        torch.Size([12, 8])
+    """
     if size() > 1:
         place = rank() * len(view) + torch.arange(len(view), device=view.device)
         group = place % groups if apart else place * groups // (size() * len(view))
-        with _several(network, groups, group):
+        with _separate_statistics(network, groups, group):
             return network(view)
     if apart:
         parts = each_view(network, tuple(view[first::groups] for first in range(groups)))
@@ -174,12 +227,12 @@ def each_group(network: nn.Module, view: Tensor, groups: int, *, apart: bool = F
 
 
 def together(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    with _several(network, len(views)):
+    with _separate_statistics(network, len(views)):
         return network(torch.cat(views)).chunk(len(views))
 
 
 @contextlib.contextmanager
-def _several(network: nn.Module, views: int, group: Tensor | None = None) -> Iterator[None]:
+def _separate_statistics(network: nn.Module, views: int, group: Tensor | None = None) -> Iterator[None]:
     norms = [module for module in network.modules() if isinstance(module, PerView)]
     for module in norms:
         module.views, module.group = views, group
@@ -193,18 +246,18 @@ def _several(network: nn.Module, views: int, group: Tensor | None = None) -> Ite
 def norm_act(
     norm: nn.Module, x: Tensor, residual: Tensor | None = None, residual_norm: nn.Module | None = None
 ) -> Tensor:
-    """ReLU(norm(x) + residual), or + residual_norm(residual)."""
+    """ReLU(norm(x) + residual), or ReLU(norm(x) + residual_norm(residual))."""
     if residual is not None and residual_norm is not None and not isinstance(residual_norm, PerView):
         residual, residual_norm = residual_norm(residual), None
     if isinstance(norm, PerView):
         return norm(x, residual, relu=True, residual_norm=residual_norm)
     if residual_norm is not None:
         residual = residual_norm(residual)
-    return _activated(norm(x), residual, relu=True)
+    return _add_and_relu(norm(x), residual, relu=True)
 
 
 def second_use(x: Tensor) -> Tensor:
-    """x, to be used once more; from a kernel, an output of its own, so that the gradients of both uses meet there."""
+    """x for a second use. A kernel's output has a second tensor for this, so that it adds both gradients itself."""
     return getattr(x, "second_use", x)
 
 
@@ -212,13 +265,13 @@ def _alike(x: Tensor, y: Tensor) -> bool:
     return x.dtype == y.dtype and x.shape == y.shape
 
 
-def _activated(x: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
+def _add_and_relu(x: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
     x = x if residual is None else x + residual
     return F.relu(x, inplace=True) if relu else x
 
 
 class NormAct(nn.Module):
-    """A normalization and the ReLU after it."""
+    """A normalization followed by ReLU."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -237,16 +290,16 @@ def norm_layer(norm: Norm, channels: int, spatial: bool) -> nn.Module:
             return nn.GroupNorm(groups, channels)
         case "none":
             return nn.Identity()
-    raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, not {norm!r}")
+    raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {norm!r}")
 
 
 def norm2d(norm: Norm) -> Callable[[int], nn.Module]:
-    """As torchvision's models take it: channels → layer."""
+    """A `norm_layer` for torchvision's models: channels → layer."""
     return lambda channels: norm_layer(norm, channels, spatial=True)
 
 
 class Standardize(nn.Module):
-    """Weight standardization: each filter's weights to mean 0 and norm 1 (variance 1 / fan-in)."""
+    """Weight standardization: each filter has mean 0 and norm 1 (variance 1 / fan-in)."""
 
     EPS = 1e-5
 
@@ -256,8 +309,10 @@ class Standardize(nn.Module):
         return (centred * torch.rsqrt(rows.var(dim=1, keepdim=True) + self.EPS)).view_as(weight) / rows.shape[1] ** 0.5
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Of standardized filters w those that give them, c w: by c²/n = c² var(w) + EPS, n being the fan-in. What is
-        no standardized filter keeps its direction."""
+        """Filters c·w that are standardized to w: c² / n = c² var(w) + EPS, with n the fan-in.
+
+        Filters that are not standardized keep their direction.
+        """
         rows = weight.flatten(1).double()
         missing = (1 / rows.shape[1] - rows.var(dim=1, keepdim=True)).clamp(min=1e-3 * self.EPS / rows.shape[1])
         return (rows * (self.EPS / missing).sqrt()).to(weight.dtype).view_as(weight)
@@ -269,6 +324,6 @@ def standardize_weights(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.Conv2d):
             raw = module.weight.detach().clone()
             register_parametrization(module, "weight", Standardize())
-            with torch.no_grad():  # not what right_inverse makes of it: no filter is standardized yet
+            with torch.no_grad():  # keep the raw weight: right_inverse expects a standardized one
                 dict(module.named_parameters())["parametrizations.weight.original"].copy_(raw)
     return model

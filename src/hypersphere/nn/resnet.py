@@ -1,4 +1,4 @@
-"""torchvision's residual blocks, weight for weight, with each BatchNorm, residual and ReLU done in one pass."""
+"""torchvision's ResNets with the same weights, but BatchNorm, residual and ReLU computed in one pass."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from hypersphere.nn.norm import PerView, norm_act, second_use
 
 
 def _added(block: nn.Module, norm: nn.Module, x: Tensor, shortcut: Tensor) -> Tensor:
-    """The end of a block: ReLU(norm(x) + the shortcut, down-sampled where the block does that)."""
+    """The end of a block: ReLU(norm(x) + shortcut), with the shortcut downsampled if the block does that."""
     if block.downsample is None:
         return norm_act(norm, x, shortcut)
     convolution, its_norm = block.downsample  # type: ignore[misc]
@@ -32,7 +32,7 @@ class Bottleneck(resnet.Bottleneck):
 
 
 def first_layer(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
-    """ReLU(norm(conv(x))); of small images by a kernel that leaves the sums which BatchNorm needs."""
+    """ReLU(norm(conv(x))); for small images by a kernel that also returns the sums for BatchNorm."""
     shape = (conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode)
     hooked = conv._forward_hooks or conv._forward_pre_hooks or is_parametrized(conv)
     plain = type(conv) is nn.Conv2d and shape == ((1, 1), (1, 1), (1, 1), 1, "zeros") and not hooked

@@ -1,7 +1,7 @@
-"""BatchNorm over the batch of all processes, in groups that have statistics of their own.
+"""BatchNorm over the batch of all processes, with separate statistics for groups of images.
 
-Shapes: x is B (images of this process) × C (channels) × …, group B, statistics G (groups) × C. torch's SyncBatchNorm is
-for GPUs alone and knows no groups.
+torch's SyncBatchNorm needs GPUs and has no groups. Shapes: x is B (images of this process) × C (channels) × …, member
+is G (groups) × B, statistics are G × C.
 """
 
 from typing import Any, NamedTuple
@@ -15,14 +15,17 @@ from hypersphere.distributed.collectives import size
 
 
 class Statistics(NamedTuple):
-    number: Tensor  # G × 1: of values of a channel
+    number: Tensor  # G × 1: values per channel
     mean: Tensor
     variance: Tensor
 
 
 def statistics(x: Tensor, member: Tensor) -> Statistics:
-    """Of each group over all processes: those of each process's part (Chan et al. 1979) are put together, so that one
-    message does, and nothing is lost as it is in Σx² − (Σx)²/n. `member` is G × B: 1 where an image is in a group."""
+    """Statistics of each group over all processes; `member` is 1 where an image belongs to a group.
+
+    The statistics of the processes are combined as in Chan et al. (1979): one message, and no cancellation as in
+    Σx² − (Σx)²/n.
+    """
     places = x[0, 0].numel()
     count = places * member.sum(dim=1, keepdim=True)
     mean = member @ _over_places(x) / count.clamp(min=1)
@@ -38,7 +41,7 @@ def statistics(x: Tensor, member: Tensor) -> Statistics:
 
 
 class Synchronized(torch.autograd.Function):
-    """(x − mean) / √(variance + ε) · weight + bias, and the statistics."""
+    """(x − mean) / √(variance + ε) · weight + bias, and the statistics used."""
 
     @staticmethod
     def forward(
@@ -69,10 +72,10 @@ class Synchronized(torch.autograd.Function):
 
 
 def _over_places(x: Tensor) -> Tensor:
-    """B × C: sums over the rest."""
+    """Sums over all dimensions after B × C."""
     return x.flatten(2).sum(dim=2) if x.ndim > 2 else x
 
 
 def _of_images(values: Tensor, member: Tensor, x: Tensor) -> Tensor:
-    """G × C → B × C × 1 …: each image's, of its group."""
+    """The values of each image's group: G × C → B × C × 1 …"""
     return (member.T @ values).view(*x.shape[:2], *[1] * (x.ndim - 2))

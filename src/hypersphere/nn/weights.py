@@ -1,4 +1,4 @@
-"""Weights of an encoder from a file of unknown origin: read without running any code in it."""
+"""Weights of an encoder from a file of any origin, read without running code in it."""
 
 import warnings
 from pathlib import Path
@@ -10,19 +10,21 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from hypersphere.errors import UserError, first_line
 
-CARD, WEIGHTS = "card.json", "encoder.safetensors"  # in a folder that `export` wrote
+CARD, WEIGHTS = "card.json", "encoder.safetensors"  # in an exported folder
 
-# where others keep the weights, and what they put in front of an encoder's names
+# where checkpoints keep weights, and prefixes of an encoder's names
 _INSIDE = ("state_dict", "model", "model_state_dict", "method", "encoder")
 _PREFIXES = ("module.", "model.", "encoder.", "backbone.", "online_encoder.", "encoder_q.", "base_encoder.")
 
 
 class OtherShape(UserError):
-    """The first tensor whose shape is not the encoder's."""
+    """A tensor in the file has another shape than in the encoder."""
 
     def __init__(self, source: str, name: str, there: Tensor, here: Tensor) -> None:
         self.name, self.there, self.here = name, tuple(there.shape), tuple(here.shape)
-        super().__init__(f"{source} is of another architecture: {name} is {self.there} there, {self.here} here")
+        super().__init__(
+            f"{source} is of another architecture: {name} has shape {self.there}, but {self.here} in this encoder"
+        )
 
 
 def load_weights(encoder: nn.Module, path: Path) -> None:
@@ -30,7 +32,7 @@ def load_weights(encoder: nn.Module, path: Path) -> None:
 
 
 def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> list[str]:
-    """Into the encoder, whatever stands in front of the names; returns those that it has not, as of what classifies."""
+    """Load tensors into the encoder, whatever the prefix of their names; return names that it does not have."""
     found = _fitting(found, encoder)
     plain = {name: place for name, place in _parametrized(encoder).items() if name in found}
     made = tuple(f"{name[: -len(of)]}parametrizations.{of}." for name, (_, of) in plain.items())
@@ -38,8 +40,8 @@ def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> li
     needed = [name for name in ours if not name.endswith("num_batches_tracked")]
     missing = [name for name in needed if name not in found]
     if missing:
-        raise UserError(f"{source} is of another architecture: {len(missing)} of {len(needed)} tensors are not there, "
-                        f"such as {missing[0]}")  # fmt: skip
+        count = f"{len(missing)} of {len(needed)} tensors"
+        raise UserError(f"{source} is of another architecture: {count} are missing, such as {missing[0]}")
     here = {name: ours[name] for name in needed} | {name: getattr(*place) for name, place in plain.items()}
     for name, tensor in here.items():
         if found[name].shape != tensor.shape:
@@ -51,7 +53,7 @@ def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> li
 
 
 def _parametrized(encoder: nn.Module) -> dict[str, tuple[nn.Module, str]]:
-    """By the name that it would have as a plain tensor, as in an export."""
+    """Modules and attributes of parametrized weights, by the name that the plain tensor would have."""
     return {
         f"{name}.{of}" if name else of: (module, of)
         for name, module in encoder.named_modules(remove_duplicate=False)
@@ -61,7 +63,7 @@ def _parametrized(encoder: nn.Module) -> dict[str, tuple[nn.Module, str]]:
 
 
 def _put_plain(module: nn.Module, name: str, tensor: Tensor, source: str) -> None:
-    """What a parametrization makes it from; one that counts on what it saw before, as a spectral norm does, sees it."""
+    """Set a parametrized weight. Parametrizations with state, such as spectral norm, are run until they converge."""
     kinds = " and ".join(type(one).__name__.strip("_") for one in module.parametrizations[name])  # type: ignore[index]
     learning = module.training
     try:
@@ -70,11 +72,11 @@ def _put_plain(module: nn.Module, name: str, tensor: Tensor, source: str) -> Non
             module.train()
             made = [getattr(module, name) for _ in range(30)][-1]
     except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
-        raise UserError(f"{source} has plain weights, which {kinds} cannot be set to ({first_line(error)})") from None
+        raise UserError(f"{source} has plain weights, which {kinds} cannot represent ({first_line(error)})") from None
     finally:
         module.train(learning)
-    if not (made - tensor.to(made)).norm() <= 0.1 * made.norm():  # nor where it is no number
-        raise UserError(f"{source} has plain weights, which {kinds} cannot give")
+    if not (made - tensor.to(made)).norm() <= 0.1 * made.norm():  # also if it is NaN
+        raise UserError(f"{source} has plain weights, which {kinds} cannot represent")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -89,27 +91,27 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise UserError(f"{path} cannot be read as .safetensors ({error})") from None
     try:
-        with warnings.catch_warnings(action="ignore"):  # of odd pickles, which are refused anyway
+        with warnings.catch_warnings(action="ignore"):  # about odd pickles, which are rejected anyway
             saved = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:
         raise UserError(
-            f"{path} is damaged, or holds more than tensors, and is not unpickled since that could run code in it: "
-            "save its state_dict, or as .safetensors"
+            f"{path} is damaged, or holds more than tensors, which could run code when loaded: save its state_dict, or "
+            "a .safetensors file"
         ) from None
     return _tensors(saved, path)
 
 
 def _tensors(saved: Any, path: Path) -> dict[str, Tensor]:
-    """Those of the innermost of the known places."""
+    """The tensors in a checkpoint, possibly nested under known keys."""
     while isinstance(saved, dict) and (inside := [n for n in _INSIDE if isinstance(saved.get(n), dict)]):
         saved = saved[inside[0]]
     if isinstance(saved, dict) and (found := {name: x for name, x in saved.items() if isinstance(x, Tensor)}):
         return found
-    raise UserError(f"{path} holds no weights by name")
+    raise UserError(f"{path} has no named weights: save a state_dict")
 
 
 def _fitting(found: dict[str, Tensor], encoder: nn.Module) -> dict[str, Tensor]:
-    """With the prefix taken off that makes most names those of the encoder."""
+    """The tensors without the prefix, chosen such that most names match the encoder."""
     ours = encoder.state_dict().keys() | _parametrized(encoder).keys()
     prefixes = {""}
     for name in found:

@@ -1,4 +1,4 @@
-"""Models of torchvision and timm as encoders: without the layer that classifies."""
+"""Models of torchvision and timm as encoders, without their classification layer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,13 +8,12 @@ from torch import nn
 
 from hypersphere.errors import UserError, first_line, similar
 
-# Without heads that learn beside the last layer, and make the output a tuple.
-_ALONE = {"aux_logits": False, "init_weights": True}
-OPTIONS = {"googlenet": _ALONE, "inception_v3": _ALONE}
+_NO_AUXILIARY_HEADS = {"aux_logits": False, "init_weights": True}  # with them the output is a tuple
+OPTIONS = {"googlenet": _NO_AUXILIARY_HEADS, "inception_v3": _NO_AUXILIARY_HEADS}
 
 
 def build_model(name: str, channels: int = 3, pretrained: bool = False) -> nn.Module:
-    """`torchvision/NAME` or `timm/NAME`; its `num_features` are the outputs, its `input_size` the pixels of a side."""
+    """Build `torchvision/NAME` or `timm/NAME`, with attributes `num_features` and `input_size` (pixels a side)."""
     check_model(name)
     library, _, model = name.partition("/")
     if library == "timm":
@@ -23,14 +22,14 @@ def build_model(name: str, channels: int = 3, pretrained: bool = False) -> nn.Mo
 
 
 def check_model(name: str) -> None:
-    """Is there `torchvision/NAME` or `timm/NAME`? Found out without making it."""
+    """Check that `torchvision/NAME` or `timm/NAME` exists, without building it."""
     library, _, model = name.partition("/")
     if library == "timm":
         try:
             import timm
         except ImportError:
             raise UserError(f"{name} needs timm: pip install 'hypersphere[timm]'") from None
-        names, known = timm.list_models(), timm.is_model(model.partition(".")[0])  # after the dot: which weights
+        names, known = timm.list_models(), timm.is_model(model.partition(".")[0])  # the weights' name follows the dot
     else:
         names = torchvision_names()
         known = model in names
@@ -39,7 +38,7 @@ def check_model(name: str) -> None:
 
 
 def model_name(name: str) -> str | None:
-    """The whole name of a model of one of the libraries, given with or without the library's; None: no such model."""
+    """The full name of a model of torchvision or timm, given with or without the library; None if there is none."""
     library, _, rest = name.partition("/")
     if library in ("torchvision", "timm") and rest:
         return name
@@ -56,13 +55,13 @@ def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
     from torchvision import models
 
     if channels != 3:
-        others = "torchvision/resnet18 and resnet50, hypersphere/… and most of timm take any number"
-        raise UserError(f"torchvision/{name} takes images of three channels, not {channels}: {others}")
+        others = "use torchvision/resnet18 or resnet50, hypersphere/… or a model of timm"
+        raise UserError(f"torchvision/{name} takes images with 3 channels, got {channels}: {others}")
     options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else OPTIONS.get(name, {})
-    model = _made(f"torchvision/{name}", partial(models.get_model, name, **options), pretrained)
+    model = _build(f"torchvision/{name}", partial(models.get_model, name, **options), pretrained)
     linear = [(where, layer) for where, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:
-        raise UserError(f"torchvision/{name} ends in no linear layer: its features are not known")
+        raise UserError(f"torchvision/{name} has no linear layer, so its features are unknown: choose another model")
     where, last = linear[-1]
     model.set_submodule(where, nn.Identity())
     model.num_features, model.classified_at = last.in_features, where
@@ -74,16 +73,16 @@ def _timm(name: str, channels: int, pretrained: bool) -> nn.Module:
     import timm
 
     make = partial(timm.create_model, name, pretrained=pretrained, num_classes=0, in_chans=channels)
-    model = _made(f"timm/{name}", make, pretrained)
+    model = _build(f"timm/{name}", make, pretrained)
     model.input_size = model.pretrained_cfg["input_size"][-1]
     return model
 
 
-def _made(name: str, make: Callable[[], Any], pretrained: bool) -> Any:
-    """The model; where weights that were asked for cannot be fetched, that in one line."""
+def _build(name: str, make: Callable[[], Any], pretrained: bool) -> Any:
+    """Build the model; a download of weights that fails is a UserError."""
     try:
         return make()
     except (OSError, RuntimeError) as error:
         if not pretrained:
             raise
-        raise UserError(f"the weights of {name} could not be fetched ({first_line(error)})") from None
+        raise UserError(f"could not download the weights of {name} ({first_line(error)})") from None

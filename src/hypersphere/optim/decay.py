@@ -1,4 +1,4 @@
-"""Weight decay that changes during a run, along half a cosine."""
+"""Weight decay with a schedule: half a cosine over the run."""
 
 from typing import Any
 
@@ -9,8 +9,9 @@ from hypersphere.optim.schedules import rising
 
 @torch.no_grad()
 def scheduled_decay(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Before a step: λ(progress) of the groups with a `schedule`, as u = g + λw; or, where decay is decoupled (AdamW),
-    as w ← (1 − lr · λ) w. A tensor on the device, which the optimizers' own λ is not: a recorded step would freeze it.
+    """Before a step, apply λ(progress) to groups with a `schedule`: u = g + λw or, for AdamW, w ← (1 − lr · λ) w.
+
+    λ is a tensor on the device. The optimizers' own `weight_decay` is a number, which a CUDA graph would freeze.
     """
     for group in optimizer.param_groups:
         weights = [w for w in group["params"] if w.grad is not None]

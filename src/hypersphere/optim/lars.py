@@ -1,4 +1,4 @@
-"""LARS: momentum SGD whose step for each weight tensor is proportional to that tensor's norm."""
+"""LARS: SGD with momentum and a step for each tensor proportional to the tensor's norm."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,9 +12,27 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 class LARS(torch.optim.Optimizer):
-    """u = g + λw;  v ← μv + η‖w‖/‖u‖ · u;  w ← w − lr · v  (You et al. 2017, as BYOL uses it).
+    """LARS (You et al., 2017), as BYOL uses it.
 
-    A group with `adapt=False` (biases and norms) takes the plain step, v ← μv + u; so does a w or u of norm 0.
+    The step is u = g + λw, v ← μv + η‖w‖/‖u‖ · u, w ← w − lr · v. A group with `adapt=False` (biases and norms) uses
+    v ← μv + u instead, and so does a tensor if w or u has norm 0.
+
+    Args:
+        params: Parameters or parameter groups.
+        lr: Learning rate, at least 0.
+        momentum: Momentum μ, from 0 to below 1.
+        weight_decay: Weight decay λ, at least 0.
+        trust: Trust coefficient η, above 0.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> model = torch.nn.Linear(3, 2)
+        >>> groups = [{"params": [model.weight]}, {"params": [model.bias], "adapt": False}]
+        >>> optimizer = hs.optim.LARS(groups, lr=0.2, weight_decay=1e-6)
+        >>> model(torch.ones(4, 3)).sum().backward()
+        >>> optimizer.step()
     """
 
     def __init__(
@@ -26,15 +44,16 @@ class LARS(torch.optim.Optimizer):
         trust: float = 0.001,
     ) -> None:
         if not (isinstance(lr, Tensor) or lr >= 0) or not 0 <= momentum < 1 or not weight_decay >= 0:
-            raise ValueError(f"lr {lr} and weight_decay {weight_decay} must be at least 0, momentum {momentum} below 1")
+            given = f"got lr {lr}, momentum {momentum}, weight_decay {weight_decay}"
+            raise ValueError(f"lr, momentum and weight_decay must be at least 0, and momentum below 1, {given}")
         if not trust > 0:
-            raise ValueError(f"trust must be above 0, not {trust}")
+            raise ValueError(f"trust must be above 0, got {trust}")
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True}
         super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """`closure`, if there is one, computes the loss, which is returned, and its gradients."""
+        """Update the parameters. `closure`, if given, computes the loss, which is returned, and the gradients."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for group in self.param_groups:
@@ -59,7 +78,7 @@ class LARS(torch.optim.Optimizer):
 
     @staticmethod
     def _fused(group: dict[str, Any], weights: Tensors, momenta: Tensors) -> bool:
-        """All tensors of the group at once, where there is a kernel for them."""
+        """Update all tensors of the group by one kernel, if there is one for them."""
         from hypersphere.kernels import update
 
         gradients = [_laid_out_as(w, w.grad) for w in weights if w.grad is not None]

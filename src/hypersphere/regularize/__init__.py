@@ -1,4 +1,10 @@
-"""Regularizers of the weights of any model."""
+"""Regularizers of the weights of any model: hyperspherical energy, orthogonality, mean direction.
+
+`WeightRegularizer` chooses the layers, reads their neurons and adds up a measure of each layer; the others define that
+measure. A regularizer of your own is a subclass, too.
+
+May import `sphere` and `util`.
+"""
 
 from hypersphere.regularize.energy import EnergyRegularizer
 from hypersphere.regularize.layers import WeightRegularizer, groups_of, has_neurons, layers_of

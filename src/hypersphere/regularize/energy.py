@@ -1,10 +1,10 @@
-"""Minimum hyperspherical energy of the weights (eq:mhe_reg), in the whole space or in random subspaces."""
+"""Minimum hyperspherical energy of the weights (eq:mhe_reg), in the full space or in random subspaces."""
 
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, check_count, means
+from hypersphere.regularize.layers import FixedNormals, WeightRegularizer, check_count, means
 from hypersphere.regularize.where import Where
 from hypersphere.sphere.measures import Metric, check_energy, check_number, mean_energies
 from hypersphere.sphere.unit import unit, without_autocast
@@ -12,18 +12,42 @@ from hypersphere.util.draws import PROJECTIONS
 
 
 class EnergyRegularizer(WeightRegularizer):
-    """weight · Σ over layers of the mean pair energy of the layer's neurons, as a differentiable scalar.
+    """Hyperspherical energy of the neurons, summed over layers (MHE, Liu et al., 2018; eq:mhe_reg).
 
-        regularizer = hs.EnergyRegularizer(model, s=2, metric="geodesic", weight=10.0)
-        loss = criterion(model(x), y) + regularizer()
+    Calling it returns weight · Σ over layers of `hs.hyperspherical_energy` of the layer's neurons. Add that to the
+    loss. `per_layer()` returns the energies by layer. See `hs.regularize.WeightRegularizer` for which layers count; the
+    state_dict is empty.
 
-    `where` chooses layers: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, classes of
-    them, several of these, or a function of the name and the module; by default all layers with neurons that are
-    trainable now (`WeightRegularizer`). Nothing is registered: the state_dict is empty.
+    With `dimensions` it is compressive (CoMHE by random projections, Lin et al., 2020): the energy of the projected
+    neurons, averaged over random subspaces. The projections are drawn once and kept.
 
-    `dimensions` k makes it compressive (CoMHE by random projections, Lin et al. 2020): the energy of the N neurons Pŵ,
-    averaged over `projections` matrices P of k × D independent normal numbers. They are drawn once, by the `seed`, and
-    kept for good; neurons of one size share them. Neurons of k weights or fewer are not projected.
+    Args:
+        model: The model to regularize.
+        s: Power of the inverse distance, at least 0; −log at 0.
+        metric: "euclidean" for the distance of neurons, or "geodesic" for their angle.
+        weight: Factor of the sum, at least 0.
+        half_space: Whether to include the negatives of the neurons.
+        where: Layers to regularize: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules,
+            classes of modules, several of these, or a function of (name, module). Default: all trainable layers with
+            neurons.
+        dimensions: Dimensions of the random subspaces. Default: no projection. Neurons with at most this many weights
+            are not projected.
+        projections: Number of random subspaces.
+        seed: Seed of the projections.
+
+    Returns:
+        A scalar tensor, differentiable with respect to the weights, on the device of the first layer.
+
+    Raises:
+        TypeError: If `model` is not a module, or an option has the wrong type.
+        ValueError: If no trainable layer matches `where`, or an option is out of range.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        >>> regularizer = hs.EnergyRegularizer(model, metric="geodesic", weight=0.1)
+        >>> loss = model(torch.randn(16, 8)).square().mean() + regularizer()
+        >>> list(regularizer.per_layer())
+        ['0', '2']
     """
 
     def __init__(
@@ -46,7 +70,7 @@ class EnergyRegularizer(WeightRegularizer):
             check_count("dimensions", dimensions)
         self.s, self.metric, self.half_space = s, metric, half_space
         self.dimensions, self.projections = dimensions, projections
-        self._normals = KeptNormals(projections * (dimensions or 0), seed, PROJECTIONS)
+        self._normals = FixedNormals(projections * (dimensions or 0), seed, PROJECTIONS)
 
     def measure(self, matrices: Sequence[Tensor]) -> Tensor:
         if self.dimensions is None:
@@ -56,7 +80,7 @@ class EnergyRegularizer(WeightRegularizer):
         return means(energies, [len(of_one) for of_one in shadows])
 
     def _project(self, w: Tensor, k: int) -> tuple[Tensor, ...]:
-        """The unit rows of w in each of the random subspaces, N × k."""
+        """The unit rows of w, projected to each of the random subspaces: N × k."""
         w = unit(w.flatten(1))
         d = w.shape[1]
         if d <= k:

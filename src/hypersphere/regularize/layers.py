@@ -1,4 +1,4 @@
-"""Which layers of a model are regularized, their neurons, and the weighted sum over them."""
+"""The layers of a model that are regularized, their neurons, and the weighted sum over them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -18,54 +18,82 @@ from hypersphere.sphere.unit import inside_vmap
 from hypersphere.util.draws import normals
 
 _KINDS = (nn.Linear, _ConvNd, nn.MultiheadAttention)
-_TAKEN = (
-    "has a weight that is no matrix of its own: where a hook makes it (torch.nn.utils.weight_norm, spectral_norm, "
-    "prune), use torch.nn.utils.parametrizations; where FullyShardedDataParallel holds it, fully_shard; or leave the "
-    "layer out by `where`"
+_NOT_A_MATRIX = (
+    "has a weight that is not a matrix parameter: replace hooks (torch.nn.utils.weight_norm, spectral_norm, prune) by "
+    "torch.nn.utils.parametrizations and FullyShardedDataParallel by fully_shard, or leave the layer out with `where`"
 )
 
 
 class WeightRegularizer(nn.Module, ABC):
-    """weight · Σ over layers of a measure of the layer's neurons, as a differentiable scalar.
+    """Base class: weight · Σ over layers of a measure of the layer's neurons. Subclasses define `measure`.
 
-    The neurons of a Linear layer are the rows of its weight, those of a convolution its flattened filters; biases and
-    norms are none. A grouped convolution counts as the mean over its groups, nn.MultiheadAttention as that over its
-    maps to queries, keys and values (its output is a Linear layer of its own); a depthwise convolution is skipped, as
-    are layers of one neuron, or of one weight a neuron, whose directions are but two. `where` chooses layers: names of
-    sub-networks ("projector"), patterns ("encoder.layer4.*"), modules, classes of them, several of these, or a function
-    of the name and the module. Names are those of the model inside torch.compile or DistributedDataParallel.
+    Which layers count:
+    - Neurons are the rows of a Linear weight and the flattened filters of a convolution. Biases and norms are ignored.
+    - A grouped convolution is the mean over its groups. nn.MultiheadAttention is the mean over its maps to queries,
+      keys and values; its output is a Linear layer of its own.
+    - Depthwise convolutions, and layers with one neuron or with one weight per neuron, are skipped.
+    - Layers are chosen once, when the regularizer is made, among those whose weight is trainable (`requires_grad`).
+      A frozen network such as BYOL's target is left out.
+    - A weight shared by several layers counts once.
 
-    Layers are chosen once, here, among those whose weight is trainable (`requires_grad`) now: a frozen network, such as
-    BYOL's target, is left out. The weights are read at each call, so parametrized weights are the effective ones. A
-    weight shared by several layers counts once; one that is frozen later still counts, without gradient. Layers may lie
-    on several devices: the sum is on that of the first.
+    Weights are read at each call, so parametrized weights are the effective ones. The regularizer adds no parameters
+    and no entries to the state_dict, even as a submodule of the model.
 
-    It registers nothing: attached to the model it watches, it adds no parameter and no entry to the state_dict.
+    Args:
+        model: The model to regularize. Names are those inside torch.compile or DistributedDataParallel.
+        weight: Factor of the sum, at least 0.
+        where: Layers to regularize: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules,
+            classes of modules, several of these, or a function of (name, module). Default: all trainable layers with
+            neurons.
 
-    A regularizer of your own is a subclass with a `measure`.
+    Returns:
+        Calling it returns a scalar tensor, differentiable by the weights, on the device of the first layer.
+
+    Raises:
+        TypeError: If `model` is not a module, or an option has the wrong type.
+        ValueError: If no trainable layer matches `where`, if a layer is lazy or its weight is made by a hook, or if
+            `weight` is negative.
+
+    Example:
+        >>> class NeuronLength(hs.regularize.WeightRegularizer):
+        ...     def measure(self, matrices):
+        ...         return torch.stack([w.flatten(1).norm(dim=1).mean() for w in matrices])
+        >>> regularizer = NeuronLength(torch.nn.Linear(4, 3), weight=0.1)
+        >>> regularizer().requires_grad
+        True
     """
 
     def __init__(self, model: nn.Module, weight: float = 1.0, where: Where = None) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         check_number("weight", weight)
         if isinstance(weight, Tensor) and weight.numel() != 1:
-            raise ValueError(f"the regularizer's weight must be one number, not {tuple(weight.shape)}")
+            raise ValueError(
+                f"the regularizer's weight must be one number, got a tensor of shape {tuple(weight.shape)}"
+            )
         if not 0 <= weight < inf:
-            raise ValueError(f"the regularizer's weight must be finite and at least 0, not {weight}")
+            raise ValueError(f"the regularizer's weight must be finite and at least 0, got {weight}")
         self.weight = weight
         self._layers = _choose(model, where)
 
     @abstractmethod
     def measure(self, matrices: Sequence[Tensor]) -> Tensor:
-        """One number for each matrix, whose rows (dimensions after the first being one) are neurons."""
+        """Measure each matrix of neurons.
+
+        Args:
+            matrices: One tensor per layer or group, of shape (neurons, ...), all on one device.
+
+        Returns:
+            A tensor of shape (len(matrices),), differentiable with respect to the matrices.
+        """
 
     def per_layer(self) -> dict[str, Tensor]:
-        """The measure of each layer, not weighted, by its name in the model; differentiable."""
+        """The measure of each layer by its name in the model: unweighted, differentiable scalars."""
         return dict(zip([name for name, _ in self._layers], self._of_layers(), strict=True))
 
     def forward(self) -> Tensor:
+        """The weighted sum over layers, a scalar tensor."""
         return self.weight * self._of_layers().sum()
 
     def _of_layers(self) -> Tensor:
@@ -74,32 +102,30 @@ class WeightRegularizer(nn.Module, ABC):
         return means(measured, [len(group) for group in groups])
 
     def _on_each_device(self, matrices: Sequence[Tensor]) -> Tensor:
-        """Matrices that lie together are measured together; all numbers come to the device of the first."""
+        """Measure the matrices of each device together, and collect the results on the device of the first."""
         first = matrices[0].device
         if all(w.device == first for w in matrices):
-            return self._measured(matrices)
+            return self._checked_measure(matrices)
         found: dict[int, Tensor] = {}
         for device in {w.device for w in matrices}:
-            there = [i for i, w in enumerate(matrices) if w.device == device]
-            found |= zip(there, self._measured([matrices[i] for i in there]).to(first), strict=True)
+            places = [i for i, w in enumerate(matrices) if w.device == device]
+            found |= zip(places, self._checked_measure([matrices[i] for i in places]).to(first), strict=True)
         return torch.stack([found[i] for i in range(len(matrices))])
 
-    def _measured(self, matrices: Sequence[Tensor]) -> Tensor:
+    def _checked_measure(self, matrices: Sequence[Tensor]) -> Tensor:
         measured = self.measure(matrices)
         if not isinstance(measured, Tensor) or measured.shape != (len(matrices),):
-            wanted = f"a tensor, one number for each of {len(matrices)} matrices"
-            given = (
-                f"of shape {tuple(measured.shape)}" if isinstance(measured, Tensor) else f"a {type(measured).__name__}"
-            )
-            raise ValueError(f"{type(self).__name__}.measure must give {wanted}, not {given}")
-        told = torch.is_grad_enabled() and not inside_vmap()  # where a tensor does not say
-        if told and not measured.requires_grad and any(w.requires_grad for w in matrices):
-            raise ValueError(f"{type(self).__name__}.measure gives numbers that depend on no weight")
+            wanted = f"a tensor with one number for each of {len(matrices)} matrices"
+            found = f"shape {tuple(measured.shape)}" if isinstance(measured, Tensor) else type(measured).__name__
+            raise ValueError(f"{type(self).__name__}.measure must return {wanted}, got {found}")
+        differentiable = torch.is_grad_enabled() and not inside_vmap()  # where tensors do not tell
+        if differentiable and not measured.requires_grad and any(w.requires_grad for w in matrices):
+            raise ValueError(f"{type(self).__name__}.measure returned numbers that do not depend on the weights")
         return measured
 
 
 def means(values: Tensor, counts: Sequence[int]) -> Tensor:
-    """The mean of the first counts[0] values, of the next counts[1], and so on."""
+    """Means of consecutive groups of values: the first counts[0], the next counts[1], and so on."""
     if len(values) == len(counts):
         return values
     return torch.stack([part.mean() for part in values.split(list(counts))])
@@ -107,14 +133,13 @@ def means(values: Tensor, counts: Sequence[int]) -> Tensor:
 
 def check_count(name: str, value: Any) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
-class KeptNormals:
-    """D × `columns` standard normal numbers, drawn once for each D and kept.
+class FixedNormals:
+    """Standard normal numbers, D × `columns`, drawn once for each D and kept.
 
-    They are a function of the seed, so there is no state to save; and they stay where they are in memory, as the replay
-    of a CUDA graph needs it.
+    They are a function of the seed, so there is no state to save. They keep their address, as CUDA graphs require.
     """
 
     def __init__(self, columns: int, seed: int, stream: int) -> None:
@@ -122,9 +147,9 @@ class KeptNormals:
         self._kept: dict[tuple[int, torch.device], Tensor] = {}
 
     def __call__(self, d: int, like: Tensor) -> Tensor:
-        """In the dtype and on the device of a tensor."""
+        """The numbers for D = `d`, with the dtype and device of `like`."""
         key = d, like.device
-        with torch.inference_mode(False):  # whatever the first call is for, later ones may need gradients
+        with torch.inference_mode(False):  # the first call may be without gradients, later ones with
             if key not in self._kept:
                 rows = torch.arange(d, device=like.device)
                 self._kept[key] = normals(self.columns, rows, seed=self.seed, epoch=d, stream=self.stream)
@@ -133,7 +158,19 @@ class KeptNormals:
 
 
 def groups_of(layer: nn.Module) -> tuple[Tensor, ...]:
-    """The neurons of each group, where possible as they lie in memory: pairs do not mind the order of weights."""
+    """The neurons of a layer, as one matrix per group.
+
+    Args:
+        layer: A Linear layer, a convolution (transposed too) or nn.MultiheadAttention.
+
+    Returns:
+        Tensors of shape (neurons, ...), views of the weight if possible: one for each group of a convolution, and three
+        for the queries, keys and values of attention. A sharded weight (`fully_shard`) is gathered.
+
+    Example:
+        >>> [tuple(w.shape) for w in hs.regularize.groups_of(torch.nn.Conv2d(4, 6, 3, groups=2))]
+        [(3, 2, 3, 3), (3, 2, 3, 3)]
+    """
     weights = tuple(_whole(getattr(layer, name)) for name in _names(layer))
     if isinstance(layer, nn.MultiheadAttention):
         return weights if len(weights) == 3 else weights[0].chunk(3)
@@ -144,12 +181,12 @@ def groups_of(layer: nn.Module) -> tuple[Tensor, ...]:
 
 
 def _whole(weight: Tensor) -> Tensor:
-    """Of a weight that several processes share out (fully_shard), all of it."""
+    """The full weight, if processes share it (fully_shard)."""
     return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
 
 def _names(layer: nn.Module) -> tuple[str, ...]:
-    """Of its weights."""
+    """Attribute names of a layer's weights."""
     if not isinstance(layer, nn.MultiheadAttention):
         return ("weight",)
     packed = layer.in_proj_weight is not None
@@ -157,64 +194,88 @@ def _names(layer: nn.Module) -> tuple[str, ...]:
 
 
 def has_neurons(model: nn.Module) -> bool:
-    """Whether there is a layer to regularize."""
+    """Whether a model has a trainable layer to regularize.
+
+    Args:
+        model: Any model.
+
+    Returns:
+        Whether `hs.EnergyRegularizer(model)` would find a layer.
+
+    Example:
+        >>> hs.regularize.has_neurons(torch.nn.Linear(4, 3)), hs.regularize.has_neurons(torch.nn.ReLU())
+        (True, False)
+    """
     return any(_trainable(module) for _, module in _layers(model))
 
 
 def layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """All layers of neurons that can be told apart, frozen or not, by name; tied ones once."""
-    return _once(_plainly_named(model)[0])
+    """All layers of a model with at least two neurons of two weights, trainable or not.
+
+    Args:
+        model: Any model; names are those inside torch.compile or DistributedDataParallel.
+
+    Returns:
+        Names and layers. Layers that share a weight are listed once.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+        >>> hs.regularize.layers_of(model)
+        [('0', Linear(in_features=8, out_features=4, bias=True))]
+    """
+    return _without_tied(_named_layers(model)[0])
 
 
 def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     layers = ((name, module) for name, module in model.named_modules() if isinstance(module, _KINDS))
-    return [(name, module) for name, module in layers if _counts(module)]
+    return [(name, module) for name, module in layers if _has_directions(module)]
 
 
-def _plainly_named(model: nn.Module) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
-    """By their names inside wrappers; and these with their whole names."""
+def _named_layers(model: nn.Module) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
+    """Layers by their names inside wrappers, and the full name of each."""
     layers = _layers(model)
     names = plain_names(model, [name for name, _ in layers])
     return list(zip(names, [module for _, module in layers], strict=True)), names
 
 
-def _once(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Of tied layers the first."""
+def _without_tied(layers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """The layers without those that share the weights of an earlier one."""
     first: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
     for name, module in layers:
-        key = tuple(map(id, _stored(module))) or (id(module),)  # what is made of buffers is its own
+        key = tuple(map(id, _stored(module))) or (id(module),)  # a weight made of buffers is not shared
         first.setdefault(key, (name, module))
     return list(first.values())
 
 
 def _choose(model: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
-    """The trainable layers that match, tied ones once; every part of `where` has to match one."""
-    layers, names = _plainly_named(model)
+    """The trainable layers that match `where`, each of whose parts must match one."""
+    layers, names = _named_layers(model)
     wanted: set[nn.Module] = set()
-    for told, choice in choices(where, names):
+    for description, choice in choices(where, names):
         matching = [(name, module) for name, module in layers if choice(name, module)]
         trainable = {module for _, module in matching if _trainable(module)}
         if matching and not trainable:
-            raise ValueError(f"all layers of {told} are frozen that have neurons to tell apart: nothing to regularize")
+            raise ValueError(f"all layers in {description} are frozen: there is nothing to regularize")
         if not matching:
             parts = dict.fromkeys(name.split(".")[0] for name, module in layers if name and _trainable(module))
-            other = "; of any other matrix of weights there is hs.hyperspherical_energy(w)"
-            there = f"; its parts with such layers are: {', '.join(parts)}" if parts else other
+            other = "for another matrix of weights use hs.hyperspherical_energy(w)"
+            hint = f"its parts with such layers are: {', '.join(parts)}" if parts else other
             raise ValueError(
-                f"the model has no Linear, Conv or MultiheadAttention layer of neurons to tell apart in {told}{there}"
+                f"the model has no Linear, Conv or MultiheadAttention layer with several neurons in {description}; "
+                f"{hint}"
             )
         wanted |= trainable
     chosen = [(name, module) for name, module in layers if module in wanted]
     for name, module in chosen:
         if _is_lazy(module):
-            raise ValueError(f"layer {name!r} is lazy, its weight not made yet: run a batch through the model first")
-        if not _is_its_own(module):
-            raise ValueError(f"layer {name!r} {_TAKEN}")
-    return _once(chosen)
+            raise ValueError(f"layer {name!r} is lazy, without a weight yet: run a batch through the model first")
+        if not _is_matrix_parameter(module):
+            raise ValueError(f"layer {name!r} {_NOT_A_MATRIX}")
+    return _without_tied(chosen)
 
 
-def _counts(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> bool:
-    """Two neurons or more in a group, each of two weights or more: directions that can be told apart."""
+def _has_directions(layer: nn.Linear | _ConvNd | nn.MultiheadAttention) -> bool:
+    """Whether each group has at least two neurons of at least two weights."""
     if _is_lazy(layer):
         return True
     if isinstance(layer, _ConvNd):
@@ -232,21 +293,21 @@ def _is_lazy(layer: nn.Module) -> bool:
 
 
 def _stored(module: nn.Module) -> list[Tensor]:
-    """The parameters behind its weights, the same for tied layers."""
+    """The parameters behind a layer's weights."""
     found: list[Tensor] = []
     for name in _names(module):
         if is_parametrized(module, name):
             found += module.parametrizations[name].parameters()  # type: ignore[index,union-attr]
         elif module._parameters.get(name) is not None:
             found.append(getattr(module, name))
-        else:  # a hook makes it, of weight_g, weight_orig, …
+        else:  # made by a hook from weight_g, weight_orig, …
             hooked = [p for key, p in module.named_parameters(recurse=False) if key.startswith(f"{name}_")]
             found += hooked or [getattr(module, name)]
     return found
 
 
-def _is_its_own(layer: nn.Module) -> bool:
-    """Whether its weights are parameters, or made of them at each look."""
+def _is_matrix_parameter(layer: nn.Module) -> bool:
+    """Whether its weights are matrix parameters or parametrized, not made by a hook."""
     stored = [layer._parameters.get(name) for name in _names(layer) if not is_parametrized(layer, name)]
     return all(weight is not None and weight.ndim > 1 for weight in stored)
 

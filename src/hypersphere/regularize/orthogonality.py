@@ -1,4 +1,4 @@
-"""Orthogonality of the weights (Bansal et al. 2018): neurons at right angles and of length one."""
+"""Orthogonality of the weights (Bansal et al., 2018): neurons at right angles and of unit length."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hypersphere.regularize.layers import KeptNormals, WeightRegularizer, check_count
+from hypersphere.regularize.layers import FixedNormals, WeightRegularizer, check_count
 from hypersphere.regularize.where import Where
 from hypersphere.sphere.unit import unit, widen, without_autocast
 from hypersphere.util.draws import POWER
@@ -15,23 +15,41 @@ Kind = Literal["soft", "srip"]
 
 
 class OrthogonalityRegularizer(WeightRegularizer):
-    """weight · Σ over layers of how far the layer's neurons W (N × D) are from orthonormal, as a differentiable scalar.
+    """Distance of each layer's neurons from orthonormal, summed over layers (Bansal et al., 2018).
 
-        regularizer = hs.OrthogonalityRegularizer(model, kind="srip", weight=0.1)
-        loss = criterion(model(x), y) + regularizer()
+    For neurons W (N × D), "soft" is ‖WWᵀ − I‖²_F. "srip", the spectral restricted isometry property, is ‖WWᵀ − I‖₂, the
+    largest absolute eigenvalue. As published, W is not normalized, so lengths are pulled to 1. If N > D, neurons cannot
+    all be orthogonal, and WᵀW − I is used instead, so that 0 can be reached. Then ‖·‖²_F is smaller by the constant
+    N − D, with the same gradient, and ‖·‖₂ omits the eigenvalue −1, which training cannot change.
 
-    "soft" is ‖WWᵀ − I‖²_F; "srip", the spectral restricted isometry property, is ‖WWᵀ − I‖₂, the largest |eigenvalue|.
-    As published, W is not normalized, so lengths are drawn to 1. Where there are more neurons than weights, N > D, they
-    cannot all be at right angles, and WᵀW − I is taken: of the columns, so that 0 can be reached. ‖·‖²_F then is less
-    by the constant N − D, with the same gradient, and ‖·‖₂ leaves out the eigenvalue −1, which no training changes.
+    SRIP uses the power method from a fixed random vector. Its value is ‖(WWᵀ − I)v‖ for the vector v found, at most
+    the true norm. Its gradient treats v as constant, which is exact once the method has converged.
 
-    SRIP takes `iterations` steps of the power method, each two products with W, from a normal vector that is drawn
-    once, by the `seed`, and kept. Its value is ‖(WWᵀ − I)v‖ for the unit vector v found, at most the true one; its
-    gradient takes v as fixed, which is exact where the method has converged, and nearly so after few steps.
+    Orthonormal neurons have value and gradient 0; a zero neuron has gradient 0 (with SRIP, once converged). Half
+    precision is computed and returned in float32. The state_dict is empty.
 
-    Half precision is computed and returned in float32. Orthonormal neurons have value and gradient 0, a zero neuron
-    has gradient 0 (of SRIP: where it has converged). `where` chooses layers as for `EnergyRegularizer`
-    (`WeightRegularizer`). Nothing is registered: the state_dict is empty.
+    Args:
+        model: The model to regularize.
+        kind: "soft" or "srip".
+        weight: Factor of the sum, at least 0.
+        where: Layers to regularize: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules,
+            classes of modules, several of these, or a function of (name, module). Default: all trainable layers with
+            neurons.
+        iterations: Steps of the power method, each with two products with W. For "srip" only.
+        seed: Seed of the vector that the power method starts from.
+
+    Returns:
+        Calling it returns a scalar tensor, differentiable with respect to the weights.
+
+    Raises:
+        TypeError: If `model` is not a module, or an option has the wrong type.
+        ValueError: If no trainable layer matches `where`, or an option is out of range.
+
+    Example:
+        >>> layer = torch.nn.Linear(4, 3)
+        >>> _ = torch.nn.init.orthogonal_(layer.weight)
+        >>> abs(round(hs.OrthogonalityRegularizer(layer)().item(), 4))
+        0.0
     """
 
     def __init__(
@@ -45,10 +63,10 @@ class OrthogonalityRegularizer(WeightRegularizer):
     ) -> None:
         super().__init__(model, weight, where)
         if kind not in get_args(Kind):
-            raise ValueError(f"kind must be 'soft' or 'srip', not {kind!r}")
+            raise ValueError(f"kind must be 'soft' or 'srip', got {kind!r}")
         check_count("iterations", iterations)
         self.kind, self.iterations = kind, iterations
-        self._normals = KeptNormals(1, seed, POWER)
+        self._normals = FixedNormals(1, seed, POWER)
 
     def measure(self, matrices: Sequence[Tensor]) -> Tensor:
         return torch.stack([self._of_matrix(widen(w).flatten(1)) for w in matrices])
@@ -70,7 +88,7 @@ def _soft(w: Tensor) -> Tensor:
 
 
 def _srip(w: Tensor, start: Tensor, iterations: int) -> Tensor:
-    """‖Av‖ of A = WWᵀ − I rather than vᵀAv, which vanishes where v mixes the eigenvectors of λ and −λ."""
+    """‖Av‖ of A = WWᵀ − I, rather than vᵀAv, which vanishes if v mixes the eigenvectors of λ and −λ."""
     fixed, v = w.detach(), unit(start)
     for _ in range(iterations):
         v = unit(_residual(fixed, v))

@@ -1,4 +1,4 @@
-"""What `where` may say, and which layers it means."""
+"""The option `where` of regularizers: which layers it selects."""
 
 import reprlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -11,19 +11,19 @@ Choice = Callable[[str, nn.Module], bool]
 Part = str | nn.Module | type[nn.Module]
 Where = Part | Iterable[Part] | Choice | None
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-# parts of names that other wrappers add: torch.compile, FullyShardedDataParallel, activation checkpointing
+# parts of names that wrappers add: torch.compile, FullyShardedDataParallel, activation checkpointing
 WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 def choices(where: Where, whole: Mapping[str, str]) -> list[tuple[str, Choice]]:
-    """Each part of `where` in words, and as a function of a layer's plain name and module. `whole`: see plain_names."""
+    """Each part of `where`: its description, and a function of (plain name, module). `whole` is from `plain_names`."""
     if where is None:
-        return [("it", lambda name, module: True)]
+        return [("the model", lambda name, module: True)]
     if callable(where) and not isinstance(where, nn.Module | type):
-        return [("what where() chooses", where)]
+        return [("the selection of where()", where)]
     parts = list(where) if isinstance(where, Iterable) and not isinstance(where, str | nn.Module) else [where]
     if not parts:
-        raise ValueError("where is empty: name a sub-network, or leave it out for the whole model")
+        raise ValueError("where is empty: name a sub-network, or omit `where` for the whole model")
     return [_choice(part, whole) for part in parts]
 
 
@@ -33,11 +33,11 @@ def _choice(part: Any, whole: Mapping[str, str]) -> tuple[str, Choice]:
         return repr(part), lambda name, module: _matches(name, plain) or _matches(whole[name], plain)
     if isinstance(part, nn.Module):
         inside = set(part.modules())
-        return f"the {type(part).__name__} given", lambda name, module: module in inside
+        return f"the given {type(part).__name__}", lambda name, module: module in inside
     if isinstance(part, type) and issubclass(part, nn.Module):
         return f"all {part.__name__}", lambda name, module: isinstance(module, part)
     wanted = "names, patterns, modules, their classes or a function of (name, module)"
-    raise TypeError(f"where must be {wanted}, not {reprlib.repr(part)}")
+    raise TypeError(f"where must be {wanted}, got {reprlib.repr(part)}")
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -45,11 +45,13 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def plain_names(model: nn.Module, names: Sequence[str]) -> dict[str, str]:
-    """By the names of layers inside wrappers, those with what data parallel ones put before: a part is named by either.
-    Wrappers of other libraries put `module` before all of them."""
+    """Full names of layers by their names inside wrappers, so that users may use either.
+
+    DataParallel and DistributedDataParallel add a part `module`; wrappers of other libraries put it before all names.
+    """
     parallel = {name for name, module in model.named_modules() if isinstance(module, PARALLEL)}
     plain = {_unwrapped(_inside(name, parallel)): _unwrapped(name) for name in names}
-    if len(plain) < len(names):  # of a wrapper with layers of its own
+    if len(plain) < len(names):  # ambiguous: a wrapper with layers of its own
         return {name: name for name in names}
     others = all(name.startswith("module.") for name in plain)
     return {name.removeprefix("module."): whole for name, whole in plain.items()} if others else plain

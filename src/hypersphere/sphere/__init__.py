@@ -1,4 +1,10 @@
-"""The mathematics of the unit hypersphere: potentials over pairs of points, and what reduces them."""
+"""Measures and losses of points on the unit hypersphere.
+
+`potentials` has functions of the cosine of two points, `pairwise` reduces them over all pairs, and energy, uniformity
+and the contrastive losses are one line each on top. Each runs dense, tiled or fused (Triton), with the same result.
+
+May import `kernels` and `util`.
+"""
 
 from hypersphere.sphere.clid import cluster_learnability, intrinsic_dimension
 from hypersphere.sphere.kmeans import spherical_kmeans

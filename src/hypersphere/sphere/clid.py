@@ -1,6 +1,6 @@
-"""Measures of features that need no labels, from neighbours: the two numbers of CLID (Lu et al., 2023).
+"""Measures of features from nearest neighbours, without labels: the two numbers of CLID (Lu et al., 2023).
 
-Shapes: x is N (points) × D (dimensions); rows are normalized here. Memory is linear in N.
+Shapes: x is N (points) × D (dimensions). Memory is linear in N.
 """
 
 import math
@@ -12,21 +12,21 @@ from torch import Tensor
 from hypersphere.sphere.kmeans import spherical_kmeans
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import nearest
-from hypersphere.sphere.precision import exactly
+from hypersphere.sphere.precision import full_precision
 from hypersphere.sphere.unit import unit
 from hypersphere.util.draws import LEARNABILITY, permutation
 
-KEPT = 0.9  # share of the points, those with the smallest ratios, that TwoNN fits (as published)
-AT_ONCE = 2**22  # numbers in memory: squared distances, or coordinates of points
+FITTED_SHARE = 0.9  # TwoNN fits the points with the smallest ratios (as published)
+CHUNK_ELEMENTS = 2**22  # squared distances, or coordinates, held in memory at once
 
 
 @torch.no_grad()
 def cluster_learnability(x: Tensor, clusters: int | None = None, seed: int = 0) -> Tensor:
-    """Cluster learnability: can neighbours tell which cluster a point is in (Lu et al., 2023)?
+    """Accuracy of predicting a point's cluster from its nearest neighbour (Lu et al., 2023).
 
-    Spherical k-means (10 iterations, starting from points drawn by `seed`) gives each point a cluster. The measure is
-    the leave-one-out accuracy of a 1-nearest-neighbour classifier: the share of points whose nearest other point, by
-    the cosine, is in the same cluster. The published measure is the validation accuracy of such a classifier; the first
+    Spherical k-means (10 iterations, starting from points drawn by `seed`) assigns each point to a cluster. The measure
+    is the leave-one-out accuracy of a 1-nearest-neighbour classifier: the share of points whose nearest other point, by
+    cosine, is in the same cluster. The published measure is the validation accuracy of such a classifier. The first
     preprint has a prequential accuracy, which depends on the order of the points.
 
     Args:
@@ -39,16 +39,22 @@ def cluster_learnability(x: Tensor, clusters: int | None = None, seed: int = 0) 
         fewer than two rows, or if `x` is not finite.
 
     Raises:
-        ValueError: If `clusters` is below 1.
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix, or `clusters` is below 1.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> hs.sphere.cluster_learnability(x, clusters=2).item()
+        1.0
     """
     points, n = unit(_checked(x)), len(x)
     if clusters is not None and clusters < 1:
-        raise ValueError(f"clusters must be at least 1, not {clusters}")
+        raise ValueError(f"clusters must be at least 1, got {clusters}")
     if n < 2 or not points.isfinite().all():
         return torch.tensor(math.nan, dtype=torch.float64)
     order = permutation(n, seed=seed, stream=LEARNABILITY, device=points.device)
     start = points[order[: min(n, clusters or round(math.sqrt(n)))]]
-    with exactly(points):
+    with full_precision(points):
         _, cluster = spherical_kmeans(points, start)
     return (cluster[nearest(points)] == cluster).cpu().double().mean()
 
@@ -68,10 +74,19 @@ def intrinsic_dimension(x: Tensor) -> Tensor:
     Returns:
         A scalar tensor, float64, on the CPU: about D - 1 for an even spread over the sphere. NaN if fewer than three
         rows differ, if all ratios are 1, or if `x` is not finite.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix.
+
+    Example:
+        >>> x = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
+        >>> round(hs.sphere.intrinsic_dimension(x).item())
+        3
     """
     ratio = _ratios(unit(_checked(x)))
     ratio = ratio[ratio.isfinite()].sort().values
-    count = int(KEPT * len(ratio))
+    count = int(FITTED_SHARE * len(ratio))
     log_ratio = ratio[:count].log()
     expected = -torch.log1p(-torch.arange(1, count + 1, dtype=torch.float64) / max(1, len(ratio)))
     slope = (log_ratio * expected).sum() / log_ratio.square().sum()
@@ -84,7 +99,7 @@ def _checked(x: Tensor) -> Tensor:
 
 
 def _ratios(points: Tensor) -> Tensor:
-    """r2 / r1 of each point, N in float64 on the CPU; infinite or NaN if r1 is 0."""
+    """r2 / r1 of each point, N, float64 on the CPU; infinite or NaN if r1 is 0."""
     if len(points) < 3 or not points.isfinite().all():
         return torch.empty(0, dtype=torch.float64)
     first, second = _two_nearest(points)
@@ -93,8 +108,8 @@ def _ratios(points: Tensor) -> Tensor:
 
 
 def _distances(points: Tensor, first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Distances to both, for some points at a time, from differences in float64: accurate for near points, too."""
-    for part in torch.arange(len(points)).split(max(1, AT_ONCE // points.shape[1])):
+    """Distances to both neighbours, in chunks, from float64 differences: accurate for close points too."""
+    for part in torch.arange(len(points)).split(max(1, CHUNK_ELEMENTS // points.shape[1])):
         here = points[part].cpu().double()
         yield tuple((points[other[part]].cpu().double() - here).norm(dim=1) for other in (first, second))
 
@@ -102,13 +117,13 @@ def _distances(points: Tensor, first: Tensor, second: Tensor) -> Iterator[tuple[
 def _two_nearest(points: Tensor) -> tuple[Tensor, Tensor]:
     """Indices of the nearest and the second nearest other point.
 
-    Points are centred first: in a small part of the sphere, rounding would hide the differences of cosines.
+    Points are centred first, because rounding would hide differences of cosines in a small part of the sphere.
     """
     x = points - points.mean(dim=0)
     squares, found = x.square().sum(dim=1), []
-    with exactly(x):
-        for part in torch.arange(len(x), device=x.device).split(max(1, AT_ONCE // len(x))):
-            distance = squares - 2 * (x[part] @ x.T)  # squared, minus a constant of each row
+    with full_precision(x):
+        for part in torch.arange(len(x), device=x.device).split(max(1, CHUNK_ELEMENTS // len(x))):
+            distance = squares - 2 * (x[part] @ x.T)  # squared, up to a constant of each row
             distance.scatter_(1, part[:, None], math.inf)
             first = distance.argmin(dim=1, keepdim=True)
             second = distance.scatter_(1, first, math.inf).argmin(dim=1)

@@ -1,8 +1,8 @@
 """The reductions of `hypersphere.sphere.pairwise` by Triton kernels.
 
-Mean potentials of many matrices take a few launches together, as one registered operator. Its pull on the unit rows is
-computed along with the value; the backward pass takes it through the normalization. The reference is
-`pair_mean(unit(w))` for each matrix.
+One registered operator computes the mean potentials of many matrices in a few launches, together with the gradient
+with respect to the unit rows (the "pull"). The backward pass takes the pull through the normalization. The reference
+is `pair_mean(unit(w))` of each matrix.
 """
 
 import math
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def usable(matrices: Sequence[Tensor]) -> bool:
-    """All on one GPU, of single or half precision, with numbers in them, and not inside torch.vmap?"""
+    """Whether all matrices are on one GPU, in single or half precision, not empty, and not inside torch.vmap."""
     first = matrices[0]
     return (
         kernels.runs_on(first)
@@ -35,18 +35,18 @@ def usable(matrices: Sequence[Tensor]) -> bool:
     )
 
 
-def is_exact(kind: str, parameter: float, half_space: bool) -> bool:
-    """Slopes of a steep potential, a power of 6 or more, do not fit into float16: the reference is for those."""
-    return _law(kind, float(parameter), half_space).dtype == torch.float16
+def fits_float16(kind: str, parameter: float, half_space: bool) -> bool:
+    """Whether slopes fit into float16: those of a power of 6 or more do not, and need the reference."""
+    return _law(kind, float(parameter), half_space) is not None
 
 
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool) -> Tensor:
-    weights = [_dense(widen(w)) for w in weights]
+    weights = [_with_dense_rows(widen(w)) for w in weights]
     return _pair_means(weights, kind, float(parameter), half_space, needs_gradient(*weights))[0]
 
 
-def _dense(w: Tensor) -> Tensor:
-    """Each row in one piece of memory, in any order: that of a convolution may be channels-last."""
+def _with_dense_rows(w: Tensor) -> Tensor:
+    """Make each row contiguous, in any order of its entries: a convolution may be channels-last."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     if w.ndim in formats and w.is_contiguous(memory_format=formats[w.ndim]):
         return w
@@ -54,27 +54,26 @@ def _dense(w: Tensor) -> Tensor:
 
 
 @cache
-def _law(kind: str, parameter: float, half_space: bool) -> "Law":
+def _law(kind: str, parameter: float, half_space: bool) -> "Law | None":
+    """The potential for the kernels; None if its slopes do not fit into float16."""
     from hypersphere.kernels.pairwise import Law
 
     potential = KINDS[kind](parameter, torch.float32)
     near = near2(torch.float32, potential.singular)
     chord2 = torch.tensor([near, 4 - near, 2.0], dtype=torch.float64)
     *ends, typical = potential(chord2, 4 - chord2)[1].tolist()
-    # Slopes of all pairs that are not near fit into 16 bits, those of orthogonal points without loss: in float16,
-    # times a power of two, or for a steep potential in bfloat16.
+    # Slopes of all pairs that are not near must fit, times a power of two; those of orthogonal points without loss.
     scale = 2.0 ** math.floor(15 - math.log2(max(ends)))
-    floor2 = floor(torch.float32, parameter) ** 2
-    if typical * scale >= 2**-12:
-        return Law(kind, parameter, half_space, floor2, near, scale)
-    return Law(kind, parameter, half_space, floor2, max(near, 2**-13), 1.0, torch.bfloat16)
+    if typical * scale < 2**-12:
+        return None
+    return Law(kind, parameter, half_space, floor(torch.float32, parameter) ** 2, near, scale)
 
 
 @cache
-def _weighing(
+def _mean_weights(
     counts: tuple[int, ...], kind: str, parameter: float, half_space: bool, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """mean = own + weight · sum, for each matrix; the same as in `pair_mean`."""
+    """`weight` and `own` of mean = own + weight · sum for each matrix, as in `pair_mean`."""
     if not half_space:
         weight = [1 / (n * (n - 1)) for n in counts]
         own = [0.0 for _ in counts]
@@ -87,7 +86,7 @@ def _weighing(
 
 
 @cache
-def _factors(counts: tuple[int, ...], half_space: bool, device: torch.device) -> Tensor:
+def _gradient_factors(counts: tuple[int, ...], half_space: bool, device: torch.device) -> Tensor:
     pairs = [n * (2 * n - 1) if half_space else n * (n - 1) for n in counts]
     return torch.tensor([2 / count for count in pairs], dtype=torch.float32).to(device)
 
@@ -96,14 +95,16 @@ def _factors(counts: tuple[int, ...], half_space: bool, device: torch.device) ->
     "hypersphere::pair_means",
     mutates_args=(),
     schema="(Tensor[] weights, str kind, float parameter, bool half_space, bool with_grad) -> (Tensor, Tensor)",
-)  # written out: torch 2.6 does not read Sequence[Tensor]
+)  # an explicit schema: torch 2.6 cannot infer one from Sequence[Tensor]
 def _pair_means(
     weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool, with_grad: bool
 ) -> tuple[Tensor, Tensor]:
     from hypersphere.kernels.pairwise import pair_sums
 
-    sums, pull = pair_sums(weights, _law(kind, parameter, half_space), with_grad)
-    weight, own = _weighing(tuple(map(len, weights)), kind, parameter, half_space, sums.device)
+    law = _law(kind, parameter, half_space)
+    assert law is not None, "`fits_float16` is checked before"
+    sums, pull = pair_sums(weights, law, with_grad)
+    weight, own = _mean_weights(tuple(map(len, weights)), kind, parameter, half_space, sums.device)
     return torch.addcmul(own, sums, weight).float(), pull
 
 
@@ -122,7 +123,7 @@ def _(weights, kind, parameter, half_space, with_grad):
 def _pair_means_backward(upstream: Tensor, pull: Tensor, weights: Sequence[Tensor], half_space: bool) -> list[Tensor]:
     from hypersphere.kernels.pairwise import weight_gradients
 
-    factors = _factors(tuple(map(len, weights)), half_space, pull.device)
+    factors = _gradient_factors(tuple(map(len, weights)), half_space, pull.device)
     return weight_gradients(weights, pull, upstream, factors)
 
 
@@ -131,7 +132,7 @@ def _(upstream, pull, weights, half_space):
     return [torch.empty_like(w) for w in weights]
 
 
-def _keep_pull(ctx, inputs, output):
+def _save_pull(ctx, inputs, output):
     weights, _, _, ctx.half_space, _ = inputs
     ctx.save_for_backward(output[1], *weights)
     ctx.set_materialize_grads(False)
@@ -143,21 +144,4 @@ def _gradients(ctx, upstream, _):
     return found, None, None, None, None
 
 
-_pair_means.register_autograd(_gradients, setup_context=_keep_pull)
-
-
-def row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool) -> Tensor:
-    from hypersphere.kernels import pairwise
-
-    return pairwise.row_logsumexp(x.contiguous(), y.contiguous(), scale, exclude_self)
-
-
-def row_logsumexp_backward(
-    x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool
-) -> tuple[Tensor, Tensor]:
-    from hypersphere.kernels import pairwise
-
-    near = near2(torch.float32, singular=False)
-    return pairwise.row_logsumexp_backward(
-        x.contiguous(), y.contiguous(), total, upstream.contiguous(), scale, exclude_self, near
-    )
+_pair_means.register_autograd(_gradients, setup_context=_save_pull)

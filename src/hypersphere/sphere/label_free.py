@@ -1,7 +1,7 @@
-"""Measures of features that need no labels, from their spectra: RankMe, alpha-ReQ, LiDAR, Wasserstein uniformity.
+"""Measures of features from their spectra, without labels: RankMe, alpha-ReQ, LiDAR, Wasserstein uniformity.
 
-They are computed in float64 on the CPU, without gradient. They are NaN for features with NaN or infinity, and if there
-are no features. Measures from neighbours are in `clid`.
+All are computed in float64 on the CPU, without gradient. They are NaN if features are not finite, or if there are none.
+Measures from neighbours are in `clid`.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from torch import Tensor
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.unit import unit
 
-FIRST_RANK, LAST_RANK = 11, 100  # of the eigenvalues that alpha-ReQ fits, if there are as many
+FIRST_RANK, LAST_RANK = 11, 100  # alpha-ReQ fits eigenvalues of these ranks if there are enough
 
 
 @torch.no_grad()
@@ -29,6 +29,10 @@ def rankme(x: Tensor, eps: float = 1e-7) -> Tensor:
 
     Returns:
         A scalar tensor, about 1 (one direction, or all zero) to min(N, D) (all directions alike).
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix.
 
     Example:
         >>> round(hs.sphere.rankme(torch.eye(4)).item(), 3)
@@ -52,6 +56,15 @@ def alpha_req(x: Tensor) -> Tensor:
     Returns:
         A scalar tensor. 0 if all eigenvalues are alike; larger if fewer directions dominate. NaN if fewer than two
         eigenvalues are positive.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix.
+
+    Example:
+        >>> x = torch.cat([torch.eye(4), -torch.eye(4)])
+        >>> abs(round(hs.sphere.alpha_req(x).item(), 3))
+        0.0
     """
     wide = _wide(x)
     values = _singular_values(_centred(wide)).square()
@@ -62,7 +75,7 @@ def alpha_req(x: Tensor) -> Tensor:
     rank = torch.arange(first, last + 1, dtype=torch.float64)
     log_rank, log_value, weight = rank.log(), values[first - 1 : last].log(), 1 / rank
     log_rank = log_rank - (weight * log_rank).sum() / weight.sum()
-    return -(weight * log_rank * log_value).sum() / (weight * log_rank.square()).sum()  # 0 / 0 of a single rank
+    return -(weight * log_rank * log_value).sum() / (weight * log_rank.square()).sum()  # NaN, 0 / 0, for a single rank
 
 
 @torch.no_grad()
@@ -81,6 +94,14 @@ def wasserstein_uniformity(x: Tensor) -> Tensor:
 
     Returns:
         A scalar tensor. 0 is an even spread, and lower is more uniform; sqrt(2) if all features point the same way.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix.
+
+    Example:
+        >>> round(hs.sphere.wasserstein_uniformity(torch.ones(8, 4)).item(), 3)
+        1.414
     """
     points = unit(_wide(x))
     mean, singular = points.mean(dim=0), _singular_values(_centred(points)) / math.sqrt(max(1, len(points)))
@@ -105,12 +126,18 @@ def lidar(x: Tensor, delta: float = 1e-4, eps: float = 1e-7) -> Tensor:
         A scalar tensor, about 1 (all images have one mean, or differ in one direction) to min(n - 1, D).
 
     Raises:
-        ValueError: If `x` does not have three dimensions, or `delta` is not above 0.
+        ValueError: If `x` does not have three dimensions, is not floating point, or `delta` is not above 0.
+
+    Example:
+        >>> images = torch.cat([torch.eye(4), -torch.eye(4)])
+        >>> x = images[:, None].repeat(1, 2, 1)  # two equal views of each image
+        >>> round(hs.sphere.lidar(x).item(), 3)
+        4.0
     """
     if x.ndim != 3:
-        raise ValueError(f"x must be images × views × dimensions, not of shape {tuple(x.shape)}")
+        raise ValueError(f"x must be images × views × dimensions, got shape {tuple(x.shape)}")
     if not delta > 0:
-        raise ValueError(f"delta must be above 0, not {delta}")
+        raise ValueError(f"delta must be above 0, got {delta}")
     views = _wide(x.flatten(0, 1)).unflatten(0, x.shape[:2])
     if not views.numel():
         return views.new_tensor(math.nan)

@@ -1,4 +1,4 @@
-"""Losses between views. Shapes: p, z, query and key are N (images) × D (dimensions); row i of each is image i."""
+"""Losses between views. Shapes: p, z, query and key are N (images) × D (dimensions); row i is image i."""
 
 import torch
 from torch import Tensor
@@ -9,33 +9,85 @@ from hypersphere.sphere.unit import unit
 
 
 def byol_loss(p: Tensor, z: Tensor) -> Tensor:
-    """The mean over images of ‖p̂ − ẑ‖², which is 2 − 2 cos(p, z) (eq:byol); no gradient reaches the target z."""
+    """BYOL's loss: mean squared distance of unit predictions and targets, 2 − 2 cos(p, z) (eq:byol).
+
+    Args:
+        p: Predictions of shape (N, D), any float dtype; rows are normalized to unit length.
+        z: Targets of shape (N, D), normalized too. They get no gradient.
+
+    Returns:
+        A scalar tensor between 0 and 4, differentiable with respect to `p`; float32 if the inputs are half precision.
+
+    Raises:
+        TypeError: If `p` or `z` is not a tensor.
+        ValueError: If they are not floating-point matrices of the same shape, or have no rows.
+
+    Example:
+        >>> hs.byol_loss(torch.eye(2), -torch.eye(2)).item()
+        4.0
+    """
     check_points(z, "z")
     return alignment(p, z.detach())
 
 
 def info_nce(query: Tensor, key: Tensor, temperature: float | Tensor = 0.5, negatives: Tensor | None = None) -> Tensor:
-    """−log of the softmax of each query's own key among all keys, and further negatives (eq:contrastive). A temperature
-    that is a tensor has a gradient too; all pairs are in memory at once then."""
+    """InfoNCE: cross-entropy of finding each query's own key among all keys (eq:contrastive).
+
+    Args:
+        query: Queries of shape (N, D), any float dtype; rows are normalized to unit length.
+        key: Keys of shape (N, D), normalized too; row i is the positive of query i.
+        temperature: Divides the cosines. A tensor gets a gradient too, and then all pairs are in memory at once.
+        negatives: More negatives for all queries, of shape (M, D); normalized too.
+
+    Returns:
+        A scalar tensor, differentiable with respect to all inputs; float32 if they are half precision.
+
+    Raises:
+        TypeError: If an input is not a tensor, or the temperature is not a number.
+        ValueError: If shapes do not match, if there is no negative, or if the temperature is not above 0.
+
+    Example:
+        >>> x = torch.eye(4)
+        >>> round(hs.info_nce(x, x).item(), 4)  # log(exp(2) + 3) - 2
+        0.3408
+    """
     temperature = _checked(query, key, temperature)
     if negatives is not None:
         check_points(negatives, "negatives")
         if negatives.shape[1] != key.shape[1]:
-            raise ValueError(f"negatives must have {key.shape[1]} dimensions, as the keys do, not {negatives.shape[1]}")
+            raise ValueError(f"negatives must have {key.shape[1]} dimensions, as the keys do, got {negatives.shape[1]}")
     query, key = unit(query), unit(key)
     others = key if negatives is None else torch.cat([key, unit(negatives)])
     if len(others) < 2:
-        raise ValueError("info_nce needs at least one negative: give two images or more, or negatives")
+        raise ValueError("info_nce needs at least one negative: pass two images or more, or `negatives`")
     positive = (query * key).sum(dim=1) / temperature
     wide = torch.promote_types(query.dtype, others.dtype)
     return (row_logsumexp(query.to(wide), others.to(wide), 1 / temperature) - positive).mean()
 
 
 def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor:
-    """SimCLR's loss: InfoNCE of each of the 2N views, its negatives being the 2N − 2 views of other images."""
+    """SimCLR's loss: InfoNCE of each of the 2N views, with the 2N − 2 views of other images as negatives.
+
+    Args:
+        z1: First views of shape (N, D), any float dtype; rows are normalized to unit length.
+        z2: Second views of the same images, of shape (N, D); normalized too.
+        temperature: Divides the cosines. A tensor gets a gradient too, and then all pairs are in memory at once.
+
+    Returns:
+        A scalar tensor, differentiable with respect to all inputs; float32 if they are half precision.
+
+    Raises:
+        TypeError: If an input is not a tensor, or the temperature is not a number.
+        ValueError: If shapes differ, if there are fewer than two images, or if the temperature is not above 0.
+
+    Example:
+        >>> x = torch.eye(4)
+        >>> round(hs.nt_xent(x, x).item(), 4)  # log(exp(2) + 6) - 2
+        0.5944
+    """
     temperature = _checked(z1, z2, temperature)
     if len(z1) < 2:
-        raise ValueError("nt_xent needs at least two images: one has no negatives")
+        raise ValueError("nt_xent needs at least two images, got one: a single image has no negatives")
     z1, z2 = unit(z1), unit(z2)
     points = torch.cat([z1, z2])
     positive = (z1 * z2).sum(dim=1).mean() / temperature
@@ -43,8 +95,8 @@ def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor
 
 
 def _checked(a: Tensor, b: Tensor, temperature: float | Tensor) -> float | Tensor:
-    check_points(a, "the first")
-    check_points(b, "the second")
+    check_points(a, "the first input")
+    check_points(b, "the second input")
     if a.shape != b.shape:
-        raise ValueError(f"expected two N × D tensors of one shape, not {tuple(a.shape)} and {tuple(b.shape)}")
+        raise ValueError(f"both inputs must have the same shape N × D, got {tuple(a.shape)} and {tuple(b.shape)}")
     return checked_scale("temperature", temperature)

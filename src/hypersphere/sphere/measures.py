@@ -1,5 +1,7 @@
-"""What can be measured of points on the sphere. Shapes: x and w are N (points) × D (dimensions); rows are normalized
-here; half precision is computed and returned in float32."""
+"""Measures of points on the sphere: energy, uniformity, alignment, effective rank.
+
+Shapes: x and w are N (points) × D (dimensions). Half precision is computed and returned in float32.
+"""
 
 import math
 from collections.abc import Sequence
@@ -23,15 +25,33 @@ def hyperspherical_energy(
     half_space: bool = False,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Tensor:
-    """Energy of the rows of w: Σ_{i≠j} ‖ŵᵢ − ŵⱼ‖^−s (eq:min), or of their angles (eq:min_angular); −log at s = 0.
+    """Hyperspherical energy of the rows of a matrix: the Riesz energy of their directions (Liu et al., 2018).
 
-    `reduction` "mean" divides by the number of ordered pairs, N(N−1), as eq:mhe_reg does. `half_space` also counts the
-    negatives of the rows: 2N(2N−1) pairs. One row has energy 0. Duplicates count at the smallest angle told apart
-    (`potentials.floor`).
+    It sums ‖ŵᵢ − ŵⱼ‖^−s over the ordered pairs i ≠ j (eq:min), or the angle to the power −s (eq:min_angular). At s = 0
+    the potential is −log. Lower is more even. Exact duplicates count as if they were the angle `potentials.floor`
+    apart (3.5e-4 in float32), and have zero gradient.
+
+    Args:
+        w: Points of shape (N, D), any float dtype; rows are normalized to unit length.
+        s: Power of the inverse distance, at least 0.
+        metric: "euclidean" for the distance of the points, or "geodesic" for their angle.
+        half_space: Whether to include the negatives of the rows, which makes 2N(2N − 1) pairs.
+        reduction: "mean" over the ordered pairs, as in eq:mhe_reg, or "sum".
+
+    Returns:
+        A scalar tensor, differentiable with respect to `w`; float32 if `w` is half precision. 0 for a single row.
+
+    Raises:
+        TypeError: If `w` is not a tensor, or `s` is not a number without gradient.
+        ValueError: If `w` is not a floating-point matrix, `s` is negative or not finite, or an option is unknown.
+
+    Example:
+        >>> hs.hyperspherical_energy(torch.eye(4)).item()  # all pairs are sqrt(2) apart
+        0.5
     """
     check_energy(s, metric)
     if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction must be 'mean' or 'sum', not {reduction!r}")
+        raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
     check_points(w, "w")
     n = len(w)
     if n < 2:
@@ -42,94 +62,145 @@ def hyperspherical_energy(
 
 
 def mean_energies(weights: Sequence[Tensor], s: float, metric: Metric, half_space: bool) -> Tensor:
-    """`hyperspherical_energy` of each matrix of two rows or more, dimensions after the first being one: all at once."""
+    """`hyperspherical_energy` of each matrix, computed together. Each has two rows or more of any shape (flattened)."""
     return pair_means(weights, _POTENTIAL[metric], s, half_space=half_space)
 
 
 def checked_scale(name: str, value: float | Tensor) -> float | Tensor:
-    """A tensor's number is not looked at: a GPU would have to be waited for."""
+    """Check a positive number. The value of a tensor is not checked, because that would wait for the GPU."""
     if isinstance(value, Tensor):
         if value.numel() != 1:
-            raise ValueError(f"{name} must be one number, not {tuple(value.shape)}")
+            raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
         return value.reshape(())
     check_number(name, value)
     if not 0 < value < math.inf:  # math.isfinite stops torch.compile
-        raise ValueError(f"{name} must be finite and above 0, not {value}")
+        raise ValueError(f"{name} must be finite and above 0, got {value}")
     return value
 
 
 def check_number(name: str, value: Any) -> None:
     if not isinstance(value, (Real, Tensor)):  # a union stops the compiler of torch 2.6
-        raise TypeError(f"{name} must be a number, not a {type(value).__name__}")
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
 
 
 def check_energy(s: float, metric: str) -> None:
     check_number("the power s", s)
     if isinstance(s, Tensor) and (s.requires_grad or s.numel() != 1):
-        raise TypeError("the power s is one number, without gradient")
+        raise TypeError("the power s must be one number without gradient, got a tensor")
     if not 0 <= s < math.inf:
-        raise ValueError(f"the power s must be finite and at least 0, not {s}")
+        raise ValueError(f"the power s must be finite and at least 0, got {s}")
     if metric not in _POTENTIAL:
-        raise ValueError(f"metric must be 'euclidean' or 'geodesic', not {metric!r}")
+        raise ValueError(f"metric must be 'euclidean' or 'geodesic', got {metric!r}")
 
 
 def uniformity(x: Tensor, t: float | Tensor = 2.0) -> Tensor:
-    """log of the mean of exp(−t ‖x̂ᵢ − x̂ⱼ‖²) over i ≠ j (eq:uniformity); lower is more uniform, 0 is collapsed.
+    """Log of the mean Gaussian potential between all pairs of features (Wang & Isola, 2020; eq:uniformity).
 
-    A zero row is at right angles to all others, as dead features are: look at them (`diagnose`) before trusting it.
+    It is log of the mean of exp(−t ‖x̂ᵢ − x̂ⱼ‖²) over i ≠ j. Lower is more uniform; 0 if all features coincide. A zero
+    row counts as orthogonal to all others, so dead features look uniform: `hs.diagnose` reports them.
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are normalized to unit length.
+        t: Scale of the Gaussian kernel. A tensor gets a gradient too, and then all pairs are in memory at once.
+
+    Returns:
+        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision.
+
+    Raises:
+        TypeError: If `x` is not a tensor, or `t` is not a number.
+        ValueError: If `x` is not a floating-point matrix of at least two rows, or `t` is not above 0.
+
+    Example:
+        >>> hs.uniformity(torch.eye(4)).item()
+        -4.0
     """
     check_points(x, "x")
     n = len(x)
     if n < 2:
-        raise ValueError("uniformity needs at least two points: there is no pair in one")
+        raise ValueError(f"uniformity needs at least two points, got {n}: there is no pair")
     t = checked_scale("t", t)
     points = unit(x)
-    # exp(−t‖x − y‖²) = exp(2t(c − 1)): by log-sum-exp, so that no t underflows.
+    # exp(−t‖x − y‖²) = exp(2t(c − 1)), by log-sum-exp so that no t underflows
     rows = row_logsumexp(points, points, 2 * t, exclude_self=True)
     return rows.logsumexp(0) - 2 * t - rows.new_full((), n * (n - 1)).log()
 
 
 def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> Tensor:
-    """Mean of ‖x̂ᵢ − ŷᵢ‖^α over the positive pairs (eq:align)."""
+    """Mean distance of positive pairs, ‖x̂ᵢ − ŷᵢ‖^α (Wang & Isola, 2020; eq:align).
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are normalized to unit length.
+        y: Features of other views of the same images, of shape (N, D); normalized too.
+        alpha: Power of the distance, above 0.
+
+    Returns:
+        A scalar tensor, differentiable with respect to `x` and `y`; float32 if they are half precision. 0 if all pairs
+        coincide.
+
+    Raises:
+        TypeError: If an input is not a tensor, or `alpha` is not a number.
+        ValueError: If the inputs are not floating-point matrices of the same shape with at least one row, or `alpha` is
+            not above 0.
+
+    Example:
+        >>> hs.alignment(torch.eye(2), torch.eye(2).flip(0)).item()
+        2.0
+    """
     check_points(x, "x")
     check_points(y, "y")
     if x.shape != y.shape:
-        raise ValueError(f"x and y must pair up: got shapes {tuple(x.shape)} and {tuple(y.shape)}")
+        raise ValueError(f"x and y must have the same shape to pair up, got {tuple(x.shape)} and {tuple(y.shape)}")
     if len(x) < 1:
-        raise ValueError("alignment needs at least one pair")
+        raise ValueError("alignment needs at least one pair, got none")
     check_number("alpha", alpha)
     if not 0 < alpha < math.inf:
-        raise ValueError(f"alpha must be finite and above 0, not {alpha}")
+        raise ValueError(f"alpha must be finite and above 0, got {alpha}")
     gap2 = (unit(x) - unit(y)).square().sum(dim=1)
     if alpha == 2:
         return gap2.mean()
-    apart = gap2 != 0  # no direction leads apart two equal points: gradient 0; NaN must not vanish
+    apart = gap2 != 0  # equal points have gradient 0; NaN must not vanish
     return torch.where(apart, torch.where(apart, gap2, 1).pow(alpha / 2), 0).mean()
 
 
 def effective_rank(x: Tensor) -> Tensor:
-    """exp of the entropy of the normalized singular values of x̂ (not centred): between 1 and min(N, D)."""
+    """Number of dimensions that features use: exp of the entropy of their singular values (Roy & Vetterli, 2007).
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are normalized to unit length, and not centred.
+
+    Returns:
+        A scalar tensor between 1 and min(N, D), differentiable with respect to `x`. NaN if all rows are zero, or if `x`
+        is not finite.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix with at least one row.
+
+    Example:
+        >>> round(hs.effective_rank(torch.eye(4)).item(), 3)
+        4.0
+    """
     check_points(x, "x")
     if len(x) < 1:
-        raise ValueError("effective_rank needs at least one point")
+        raise ValueError("effective_rank needs at least one point, got none")
     try:
         return rank_of(torch.linalg.svdvals(unit(x)))
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # of rows that are no numbers
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # rows that are not finite
         return unit(x).sum() * torch.nan
 
 
 def rank_of(singular: Tensor) -> Tensor:
-    """`effective_rank` of a matrix of these singular values."""
+    """`effective_rank` of a matrix with these singular values."""
     share = singular / singular.sum()
     return torch.special.entr(torch.where(share == 0, 1, share)).sum().exp()  # entr(0) = entr(1), which has a slope
 
 
 def check_points(x: Tensor, name: str) -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a tensor, not {type(x).__name__}: torch.as_tensor makes one")
+        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}: convert it with torch.as_tensor")
     if x.ndim != 2:
-        raise ValueError(f"{name} must be points × dimensions, not of shape {tuple(x.shape)}")
+        raise ValueError(f"{name} must be points × dimensions, got shape {tuple(x.shape)}")
     if x.shape[1] == 0:
-        raise ValueError(f"{name} must have a dimension or more, not shape {tuple(x.shape)}")
+        raise ValueError(f"{name} must have at least one dimension, got shape {tuple(x.shape)}")
     if not x.is_floating_point():
-        raise ValueError(f"{name} must be floating point, not {x.dtype}")
+        raise ValueError(f"{name} must be floating point, got {x.dtype}")

@@ -1,9 +1,7 @@
-"""The reductions over pairs of points: the mean of a potential, the log-sum-exp of each row of cosines, and where the
-greatest of each row is.
+"""Reductions over pairs of points: the mean potential, and the log-sum-exp and the argmax of each row of cosines.
 
-They go tile by tile, so that memory is O(N·D) at any N; one tile holding every pair is the dense computation. On a GPU
-with Triton, `hypersphere.kernels` does the same of the first two. Each is one registered operator, which torch.compile
-takes as a whole.
+They work tile by tile, so memory is O(N·D) for any N. A single tile with every pair is the dense computation. On a GPU
+with Triton, `hypersphere.kernels` computes the first two. Each is one registered operator, opaque to torch.compile.
 
 Shapes: x is N × D, y is M × D, both with unit (or zero) rows; a tile has T × T pairs.
 """
@@ -15,26 +13,27 @@ import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from hypersphere.kernels.pairwise_tiles import spans
 from hypersphere.sphere import fused
 from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
-from hypersphere.sphere.precision import exactly
+from hypersphere.sphere.precision import full_precision
 from hypersphere.sphere.unit import needs_gradient, unit, without_autocast
 
 NEAR_CHUNK = 1 << 22  # elements of y ∓ x held at once
-CROWDED = 4096  # more near pairs than this, and than a 64th of a tile, are a crowd
+CROWDED = 4096  # a tile with more near pairs than this, and than 1/64 of its pairs, is computed in float64
 
 
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_space: bool = False) -> Tensor:
-    """For each matrix the mean potential of its rows, which are normalized here; dimensions after the first are one."""
-    _refuse_tangents(*weights)
-    if fused.usable(weights) and fused.is_exact(kind, parameter, half_space):
+    """Mean potential of the rows of each matrix. Rows are flattened and normalized."""
+    _reject_forward_mode(*weights)
+    if fused.usable(weights) and fused.fits_float16(kind, parameter, half_space):
         return fused.pair_means(weights, kind, parameter, half_space)
     return torch.stack([pair_mean(unit(w.flatten(1)), kind, parameter, half_space=half_space) for w in weights])
 
 
 def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = False, tile: int | None = None) -> Tensor:
     """Mean of a potential over the ordered pairs i ≠ j of the rows of x, or of its rows and their negatives."""
-    _refuse_tangents(x)
+    _reject_forward_mode(x)
     with_grad = needs_gradient(x)
     return _pair_mean(x, kind, float(parameter), half_space, with_grad, tile or _tile_size(x))[0]
 
@@ -42,15 +41,15 @@ def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = Fals
 def row_logsumexp(
     x: Tensor, y: Tensor, scale: float | Tensor, *, exclude_self: bool = False, tile: int | None = None
 ) -> Tensor:
-    """log Σⱼ exp(scale · xᵢ·yⱼ) for each i; `exclude_self` leaves out j = i. A tensor as scale has a gradient."""
+    """log Σⱼ exp(scale · xᵢ·yⱼ) for each i; `exclude_self` leaves out j = i. A tensor `scale` has a gradient."""
     if isinstance(scale, Tensor):
-        return _row_logsumexp_of_a_learnt_scale(x, y, scale, exclude_self)
-    _refuse_tangents(x, y)
+        return _row_logsumexp_with_learned_scale(x, y, scale, exclude_self)
+    _reject_forward_mode(x, y)
     return _row_logsumexp(x, y, float(scale), exclude_self, tile or _tile_size(x))
 
 
-def _row_logsumexp_of_a_learnt_scale(x: Tensor, y: Tensor, scale: Tensor, exclude_self: bool) -> Tensor:
-    """All pairs in memory, by operations that torch knows the derivatives of."""
+def _row_logsumexp_with_learned_scale(x: Tensor, y: Tensor, scale: Tensor, exclude_self: bool) -> Tensor:
+    """With all pairs in memory, by differentiable operations of torch."""
     with without_autocast(x):
         logits = scale * (x @ y.T)
     if exclude_self:
@@ -60,12 +59,12 @@ def _row_logsumexp_of_a_learnt_scale(x: Tensor, y: Tensor, scale: Tensor, exclud
 
 
 def nearest(x: Tensor, *, tile: int | None = None) -> Tensor:
-    """For each row of x the index of the other row with the greatest cosine, the first of several."""
+    """Index of the other row with the greatest cosine, for each row of x; the first if there are several."""
     return _nearest(x.detach(), tile or _tile_size(x))
 
 
-def _refuse_tangents(*tensors: Tensor) -> None:
-    """A registered operator would lose a forward-mode derivative without a word."""
+def _reject_forward_mode(*tensors: Tensor) -> None:
+    """Reject forward-mode derivatives, which a registered operator would lose silently."""
     if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in tensors):
         raise NotImplementedError("pairwise measures have no forward-mode derivative (torch.func.jvp): use backward()")
 
@@ -73,11 +72,11 @@ def _refuse_tangents(*tensors: Tensor) -> None:
 def _tile_size(x: Tensor) -> int:
     if x.device.type != "cpu":
         return 4096
-    return 256 if len(x) <= 1024 else 512  # what a core's cache holds
+    return 256 if len(x) <= 1024 else 512  # fits the cache of a core
 
 
 class Tile(NamedTuple):
-    """Pairs of some x with some y: cosines, squared distances, and which pairs are so near ±1 that y ∓ x is used."""
+    """Pairs of some x with some y: cosines, squared distances, and the pairs so near ±1 that y ∓ x is used."""
 
     x: Tensor
     y: Tensor
@@ -90,7 +89,7 @@ class Tile(NamedTuple):
 
 
 def _tile(x: Tensor, y: Tensor, singular: bool, diagonal: bool) -> Tile:
-    """`diagonal`: x and y are the same points, and a point is no pair with itself."""
+    """Cosines and distances of x and y; `diagonal` if they are the same points, so that i = j is not a pair."""
     cosine = x @ y.T
     if diagonal:
         cosine.fill_diagonal_(0)
@@ -107,10 +106,10 @@ def _tile(x: Tensor, y: Tensor, singular: bool, diagonal: bool) -> Tile:
 
 
 def _crowded_tile(x: Tensor, y: Tensor, diagonal: bool) -> Tile:
-    """Most points in one place: float64 products tell float32 points apart (to 3e-8), faster than many y ∓ x."""
+    """The tile in float64, which separates float32 points down to 3e-8, and is faster than many y ∓ x."""
     cosine = x @ y.T
-    norms = x.square().sum(1, keepdim=True) + y.square().sum(1)  # 2, but for the rounding of float32
-    norms = torch.where(x.any(1, keepdim=True) & y.any(1), norms, 2)  # a zero row is at right angles to all
+    norms = x.square().sum(1, keepdim=True) + y.square().sum(1)  # 2 up to the rounding of float32
+    norms = torch.where(x.any(1, keepdim=True) & y.any(1), norms, 2)  # a zero row is orthogonal to all
     if diagonal:
         cosine.fill_diagonal_(0)
     none = torch.empty(0, dtype=torch.long, device=x.device)
@@ -118,7 +117,7 @@ def _crowded_tile(x: Tensor, y: Tensor, diagonal: bool) -> Tile:
 
 
 def _gaps(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, sign: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """y ∓ x of the near pairs, some at a time."""
+    """y ∓ x of the near pairs, in chunks."""
     chunk = max(1, NEAR_CHUNK // x.shape[1])
     for start in range(0, len(rows), chunk):
         part = slice(start, start + chunk)
@@ -126,10 +125,10 @@ def _gaps(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, sign: Tensor) -> Ite
 
 
 def _pull(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None = None) -> None:
-    """Add Σⱼ slopeᵢⱼ yⱼ to on_x, and Σᵢ slopeᵢⱼ xᵢ to on_y, up to multiples of the point itself.
+    """Add the gradients Σⱼ slopeᵢⱼ yⱼ to on_x and Σᵢ slopeᵢⱼ xᵢ to on_y, up to multiples of the point itself.
 
-    Those are removed when the gradient passes through `unit`, so near pairs may use yⱼ ∓ xᵢ, free of cancellation, and
-    exact duplicates pull by exactly zero. `slope` is overwritten.
+    The gradient of `unit` removes such multiples, so near pairs may use yⱼ ∓ xᵢ, which does not cancel, and exact
+    duplicates contribute full_precision zero. `slope` is overwritten.
     """
     x, y = tile.x, tile.y
     if x.dtype != on_x.dtype:
@@ -148,26 +147,22 @@ def _pull(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None = None) -
 
 
 def _pull_crowded(tile: Tile, slope: Tensor, on_x: Tensor, on_y: Tensor | None) -> None:
-    """The same by Σⱼ slopeᵢⱼ (yⱼ ∓ xᵢ) in float64, where ∓ is the side the pair is on."""
-    slope[_in_one_line(tile)] = 0  # duplicates and opposites: no direction
+    """`_pull` by Σⱼ slopeᵢⱼ (yⱼ ∓ xᵢ) in float64, with the sign of each pair's cosine."""
+    slope[_are_parallel(tile)] = 0  # duplicates and opposites have no gradient
     sided = slope * tile.cosine.sign()
     on_x += (slope @ tile.y - sided.sum(1, keepdim=True) * tile.x).to(on_x.dtype)
     if on_y is not None:
         on_y += (slope.T @ tile.x - sided.sum(0)[:, None] * tile.y).to(on_y.dtype)
 
 
-def _in_one_line(tile: Tile) -> Tensor:
-    """Which pairs are exactly equal or opposite. Rounding leaves their squared distance at up to 1e-14."""
+def _are_parallel(tile: Tile) -> Tensor:
+    """Which pairs are full_precision equal or opposite; rounding gives them a squared distance of up to 1e-14."""
     close = torch.minimum(tile.chord2, tile.anti2) < 1e-12
     if not close.any():
         return close
     points = torch.cat([tile.x, tile.y, -tile.y])
     x, same, opposite = points.unique(dim=0, return_inverse=True)[1].split([len(tile.x), len(tile.y), len(tile.y)])
     return (x[:, None] == same) | (x[:, None] == opposite)
-
-
-def _spans(n: int, tile: int) -> list[slice]:
-    return [slice(start, min(start + tile, n)) for start in range(0, n, tile)]
 
 
 @torch.library.custom_op("hypersphere::pair_mean", mutates_args=())
@@ -179,15 +174,15 @@ def _pair_mean(
     n = len(x)
     own = 0.0
     pairs = n * (n - 1)
-    if half_space:  # each sign of xᵢ meets each of xⱼ, and xᵢ its own negative at the constant φ(−1)
+    if half_space:  # ±xᵢ with ±xⱼ, and xᵢ with its own negative at the constant φ(−1)
         own = float(potential(x.new_tensor(4.0), x.new_tensor(0.0))[0]) / (2 * n - 1)
         potential, pairs = HalfSpace(potential), n * (2 * n - 1)
     value = x.new_zeros(())
     grad = torch.zeros_like(x) if with_grad else x.new_empty(0)
-    spans = _spans(n, tile)
-    with exactly(x):
-        for a, rows in enumerate(spans):
-            for cols in spans[a:]:  # symmetric: the tiles above the diagonal count twice
+    tiles = spans(n, tile)
+    with full_precision(x):
+        for a, rows in enumerate(tiles):
+            for cols in tiles[a:]:  # tiles above the diagonal count twice, by symmetry
                 diagonal = cols == rows
                 pieces = _tile(x[rows], x[cols], potential.singular, diagonal)
                 phi, slope = potential(pieces.chord2, pieces.anti2)
@@ -206,7 +201,7 @@ def _(x, kind, parameter, half_space, with_grad, tile):
     return x.new_empty(()), torch.empty_like(x) if with_grad else x.new_empty(0)
 
 
-def _keep_gradient(ctx, inputs, output):
+def _save_gradient(ctx, inputs, output):
     ctx.save_for_backward(output[1])
     ctx.set_materialize_grads(False)
 
@@ -218,7 +213,7 @@ def _scale_gradient(ctx, upstream, _):
 
 @torch.library.custom_op("hypersphere::pair_mean_backward", mutates_args=())
 def _pair_mean_backward(upstream: Tensor, grad: Tensor) -> Tensor:
-    """An operator without a gradient of its own: asking for second derivatives is an error, not a wrong number."""
+    """An operator without a gradient, so that second derivatives are an error instead of a wrong number."""
     return upstream * grad
 
 
@@ -227,17 +222,19 @@ def _(upstream, grad):
     return torch.empty_like(grad)
 
 
-_pair_mean.register_autograd(_scale_gradient, setup_context=_keep_gradient)
+_pair_mean.register_autograd(_scale_gradient, setup_context=_save_gradient)
 
 
 @torch.library.custom_op("hypersphere::row_logsumexp", mutates_args=())
 def _row_logsumexp(x: Tensor, y: Tensor, scale: float, exclude_self: bool, tile: int) -> Tensor:
     if fused.usable([x, y]):
-        return fused.row_logsumexp(x, y, scale, exclude_self)
+        from hypersphere.kernels import pairwise
+
+        return pairwise.row_logsumexp(x.contiguous(), y.contiguous(), scale, exclude_self)
     total = x.new_full((len(x),), -torch.inf)
-    with exactly(x):
-        for rows in _spans(len(x), tile):
-            for cols in _spans(len(y), tile):
+    with full_precision(x):
+        for rows in spans(len(x), tile):
+            for cols in spans(len(y), tile):
                 logits = scale * (x[rows] @ y[cols].T)
                 if exclude_self and rows.start == cols.start:
                     logits.fill_diagonal_(-torch.inf)
@@ -250,11 +247,15 @@ def _row_logsumexp_backward(
     x: Tensor, y: Tensor, total: Tensor, upstream: Tensor, scale: float, exclude_self: bool, tile: int
 ) -> tuple[Tensor, Tensor]:
     if fused.usable([x, y]):
-        return fused.row_logsumexp_backward(x, y, total, upstream, scale, exclude_self)
+        from hypersphere.kernels import pairwise
+
+        points, upstream = (x.contiguous(), y.contiguous()), upstream.contiguous()
+        near = near2(torch.float32, singular=False)
+        return pairwise.row_logsumexp_backward(*points, total, upstream, scale, exclude_self, near)
     grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
-    with exactly(x):
-        for rows in _spans(len(x), tile):
-            for cols in _spans(len(y), tile):
+    with full_precision(x):
+        for rows in spans(len(x), tile):
+            for cols in spans(len(y), tile):
                 diagonal = exclude_self and rows.start == cols.start
                 pieces = _tile(x[rows], y[cols], singular=False, diagonal=diagonal)
                 weight = (scale * pieces.cosine - total[rows, None]).exp() * (scale * upstream[rows, None])
@@ -266,7 +267,7 @@ def _row_logsumexp_backward(
 
 @_row_logsumexp.register_fake
 def _(x, y, scale, exclude_self, tile):
-    return x.new_empty(x.shape[0])  # not len(x): torch.compile would take it for a constant
+    return x.new_empty(x.shape[0])  # not len(x), which torch.compile would treat as a constant
 
 
 @_row_logsumexp_backward.register_fake
@@ -274,7 +275,7 @@ def _(x, y, total, upstream, scale, exclude_self, tile):
     return torch.empty_like(x), torch.empty_like(y)
 
 
-def _keep_rows(ctx, inputs, output):
+def _save_rows(ctx, inputs, output):
     x, y, ctx.scale, ctx.exclude_self, ctx.tile = inputs
     ctx.save_for_backward(x, y, output)
 
@@ -284,16 +285,16 @@ def _pull_rows(ctx, upstream):
     return *grads, None, None, None
 
 
-_row_logsumexp.register_autograd(_pull_rows, setup_context=_keep_rows)
+_row_logsumexp.register_autograd(_pull_rows, setup_context=_save_rows)
 
 
 @torch.library.custom_op("hypersphere::nearest", mutates_args=())
 def _nearest(x: Tensor, tile: int) -> Tensor:
     best = x.new_full((len(x),), -torch.inf)
     place = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    with exactly(x):
-        for rows in _spans(len(x), tile):
-            for cols in _spans(len(x), tile):
+    with full_precision(x):
+        for rows in spans(len(x), tile):
+            for cols in spans(len(x), tile):
                 cosine = x[rows] @ x[cols].T
                 if cols == rows:
                     cosine.fill_diagonal_(-torch.inf)
@@ -309,8 +310,8 @@ def _(x, tile):
     return x.new_empty(x.shape[0], dtype=torch.long)
 
 
-def _one_by_one(operator: Any) -> None:
-    """What torch.vmap does of it: there is no faster way than a matrix after the other."""
+def _register_vmap_loop(operator: Any) -> None:
+    """Register torch.vmap for an operator: it loops over the matrices."""
 
     @operator.register_vmap
     def _(info: Any, dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
@@ -324,4 +325,4 @@ def _one_by_one(operator: Any) -> None:
 
 
 for _operator in (_pair_mean, _row_logsumexp, _nearest):
-    _one_by_one(_operator)
+    _register_vmap_loop(_operator)

@@ -3,8 +3,8 @@
 A potential is given two squared distances, chord² = ‖x − y‖² = 2 − 2c and anti² = ‖x + y‖² = 2 + 2c, because c alone
 cannot tell near-duplicates (or near-opposites) apart in floating point. Slopes use d(chord²)/dc = −2.
 
-Below the angle `floor(dtype, s)` a singular potential keeps the value and slope it has there: exact duplicates have a
-finite value, and closer pairs a bounded slope.
+Below the angle `floor(dtype, s)` a singular potential keeps the value and slope it has there, so exact duplicates have
+a finite value and closer pairs a bounded slope.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,8 @@ from torch import Tensor
 
 
 class Potential(Protocol):
+    """φ and dφ/dc as functions of chord² and anti²."""
+
     @property
     def singular(self) -> bool: ...  # does φ grow without bound as x → y?
 
@@ -23,20 +25,20 @@ class Potential(Protocol):
 
 
 def floor(dtype: torch.dtype, s: float = 0.0) -> float:
-    """θ₀: the angle down to which energies and gradients are those of exact arithmetic (to 1 %).
+    """θ₀, the angle down to which energies and gradients match exact arithmetic (to 1 %).
 
-    √eps of the dtype computed in (float32: 3.5e-4, float64: 1.5e-8), or more where θ₀^(−s−2) would overflow it
-    (s > 6.9 in float32).
+    It is √eps of the dtype (float32: 3.5e-4, float64: 1.5e-8), or larger if θ₀^(−s−2) would overflow (s > 6.9 in
+    float32).
     """
     limits = torch.finfo(dtype)
     return max(limits.eps**0.5, limits.max ** (-0.8 / (s + 2)))
 
 
 def near2(dtype: torch.dtype, singular: bool) -> float:
-    """The chord² (or anti²) below which pairs are near, and distances come from y ∓ x.
+    """The chord² (or anti²) below which pairs are near, so that distances are computed from y ∓ x.
 
-    2 − 2c has an error of about eps: relatively too much for a singular potential below eps^¼; a smooth one loses only
-    the direction of its gradient, far closer.
+    2 − 2c has an error of about eps. Below eps^¼ that is too much for a singular potential. A smooth potential loses
+    only the direction of its gradient, at much smaller distances.
     """
     return torch.finfo(dtype).eps ** (0.25 if singular else 0.75)
 
@@ -91,7 +93,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class HalfSpace:
-    """φ(x, y) + φ(x, −y): what a pair adds when every point brings its negative along."""
+    """φ(x, y) + φ(x, −y): the potential of a pair if the negative of every point is included."""
 
     of: Potential
 

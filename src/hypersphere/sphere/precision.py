@@ -1,4 +1,4 @@
-"""Full float32 products, whatever a user has set for others."""
+"""Matrix products in full float32, whatever precision the user has set for others."""
 
 import contextlib
 import threading
@@ -10,37 +10,37 @@ from torch import Tensor
 
 from hypersphere.sphere.unit import without_autocast
 
-_IS_BY_BACKEND = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # torch ≥ 2.9; before, one for all
+_IS_BY_BACKEND = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # torch ≥ 2.9; before, one global setting
 
 
 @contextlib.contextmanager
-def exactly(x: Tensor) -> Iterator[None]:
-    """Neither autocast nor a user's TF32 setting reaches the products inside."""
-    with without_autocast(x), _ieee:
+def full_precision(x: Tensor) -> Iterator[None]:
+    """Disable autocast and TF32 for the products inside."""
+    with without_autocast(x), _ieee_precision:
         yield
 
 
-class _Ieee:
-    """The setting is the process's: of threads that are inside at once, the first keeps it, the last puts it back."""
+class _IeeePrecision:
+    """IEEE precision for the whole process: the first thread inside saves the setting, the last one restores it."""
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._kept = threading.Lock(), 0, [""]
+        self._lock, self._inside, self._saved = threading.Lock(), 0, [""]
 
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._kept = _settings()
-                _set(["ieee" if _IS_BY_BACKEND else "highest"] * len(self._kept))
+                self._saved = _settings()
+                _set(["ieee" if _IS_BY_BACKEND else "highest"] * len(self._saved))
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                _set(self._kept)
+                _set(self._saved)
 
 
-_ieee = _Ieee()
+_ieee_precision = _IeeePrecision()
 
 
 def _backends() -> tuple[Any, ...]:

@@ -1,5 +1,7 @@
-"""What else spreads features: terms to compare the uniformity loss with. Shapes: x is N (points) × D (dimensions); half
-precision is computed and returned in float32, autocast or not."""
+"""Other losses that spread features, to compare the uniformity loss with: VICReg, KoLeo, SIGReg.
+
+Shapes: x is N (points) × D (dimensions). Half precision is computed and returned in float32, under autocast too.
+"""
 
 import math
 
@@ -12,73 +14,120 @@ from hypersphere.sphere.potentials import floor
 from hypersphere.sphere.unit import unit, widen, without_autocast
 from hypersphere.util.draws import SKETCH, normals
 
-LEAST_VARIANCE = 1e-4  # VICReg's ε: √ has a finite slope where a dimension is constant
-FARTHEST, NODES = 5.0, 9  # of the Epps–Pulley integral's right half: 17 nodes on [−5, 5], as published
+VARIANCE_EPS = 1e-4  # VICReg's ε: keeps the slope of √ finite if a dimension is constant
+INTEGRAL_END, INTEGRAL_NODES = 5.0, 9  # right half of the Epps–Pulley integral: 17 nodes on [−5, 5], as published
 
 
 def variance_covariance(x: Tensor, variance: float = 1.0, covariance: float = 0.04, gamma: float = 1.0) -> Tensor:
-    """VICReg's v(x) and c(x), weighted (Bardes et al. 2022, eqs. 1 and 4): of the rows as they are, not normalized.
+    """VICReg's variance and covariance terms, weighted (Bardes et al., 2022, eqs. 1 and 4).
 
-    v = 1/D · Σⱼ max(0, γ − √(Var(xⱼ) + 10⁻⁴)),  c = 1/D · Σ_{i≠j} Cov(xᵢ, xⱼ)²,  both divided by N − 1. The defaults
-    weigh them 25 : 1 as published. Points all in one place have v = γ − 0.01 and no gradient, as no direction leads
-    apart; a zero row is a point like any other; one dimension has no covariance. Memory is O(D²).
+    v = 1/D · Σⱼ max(0, γ − √(Var(xⱼ) + 10⁻⁴)) and c = 1/D · Σ_{i≠j} Cov(xᵢ, xⱼ)², with covariances divided by N − 1. If
+    all points coincide, v is γ − 0.01 and the gradient is 0. Memory is O(D²).
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are not normalized.
+        variance: Weight of v. The defaults have the published ratio of 25 : 1.
+        covariance: Weight of c.
+        gamma: Standard deviation that v asks for in each dimension.
+
+    Returns:
+        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix of at least two rows, or a weight is negative or not finite.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+        >>> hs.variance_covariance(x).item()
+        0.0
     """
     check_points(x, "x")
     for name, value in (("variance", variance), ("covariance", covariance), ("gamma", gamma)):
         if not 0 <= value < math.inf:  # math.isfinite stops torch.compile
-            raise ValueError(f"{name} must be finite and at least 0, not {value}")
+            raise ValueError(f"{name} must be finite and at least 0, got {value}")
     n, d = x.shape
     if n < 2:
-        raise ValueError("variance_covariance needs at least two points: one has no variance")
+        raise ValueError(f"variance_covariance needs at least two points, got {n}: one has no variance")
     points = widen(x)
     centred = points - points.mean(dim=0)
     with without_autocast(x):
         matrix = centred.T @ centred / (n - 1)
-    deviation = (matrix.diagonal() + LEAST_VARIANCE).sqrt()
+    deviation = (matrix.diagonal() + VARIANCE_EPS).sqrt()
     others = matrix - matrix.diagonal().diag_embed()
     return variance * (gamma - deviation).relu().mean() + covariance * others.square().sum() / d
 
 
 def koleo(x: Tensor) -> Tensor:
-    """−1/N · Σᵢ log min_{j≠i} ‖x̂ᵢ − x̂ⱼ‖ (Sablayrolles et al. 2019, eq. 2): far from the nearest neighbour is low.
+    """KoLeo: minus the mean log distance to the nearest neighbour (Sablayrolles et al., 2019, eq. 2).
 
-    The neighbour has the greatest cosine, searched tile by tile in O(N·D) memory. Of neighbours whose squared angles
-    differ by θ₀² or less, θ₀ = `potentials.floor` (float32: 3.5e-4), any may be taken. The distance comes from x̂ᵢ − x̂ⱼ,
-    and the gradient reaches both. DINOv2 weighs it by 0.1. Below θ₀ the logarithm of the squared distance goes on as
-    its tangent: duplicates count ½ − log θ₀, without gradient. A zero row, whose cosine with all others is 0, has zero
-    gradient.
+    Lower is more spread. The nearest neighbour has the greatest cosine; the search takes O(N·D) memory. Neighbours
+    whose squared angles differ by at most θ₀² count as equally near, with θ₀ = `potentials.floor` (float32: 3.5e-4).
+    The gradient reaches both points. Below θ₀ the logarithm of the squared distance continues as its tangent, so
+    duplicates have the value ½ − log θ₀ and zero gradient. A zero row has zero gradient. DINOv2 uses the weight 0.1.
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are normalized to unit length.
+
+    Returns:
+        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix of at least two rows.
+
+    Example:
+        >>> round(hs.koleo(torch.eye(4)).item(), 4)  # minus the log of sqrt(2)
+        -0.3466
     """
     check_points(x, "x")
     if len(x) < 2:
-        raise ValueError("koleo needs at least two points: one has no neighbour")
+        raise ValueError(f"koleo needs at least two points, got {len(x)}: one has no neighbour")
     points = unit(x)
     gap2 = (points - points[nearest(points)]).square().sum(dim=1)
     return -0.5 * _log(gap2, floor(points.dtype) ** 2).mean()
 
 
 def _log(x: Tensor, least: float) -> Tensor:
-    """log x, below `least` its tangent there."""
+    """log x; below `least`, the tangent there."""
     inside = x < least
     return torch.where(inside, math.log(least) + x / least - 1, torch.where(inside, 1, x).log())
 
 
 def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor = 0) -> Tensor:
-    """Sketched isotropic Gaussian regularization (LeJEPA, Balestriero and LeCun 2025): the Epps–Pulley statistic of
-    a·x₁ … a·x_N against the standard normal law, mean over random unit vectors a. Rows are taken as they are.
+    """SIGReg: distance of features from a normal law in random directions (LeJEPA; Balestriero & LeCun, 2025).
 
-    It is N ∫ |φ(t) − e^(−t²/2)|² e^(−t²/2) dt, where φ(t) = 1/N · Σₙ e^(i t a·xₙ) is the empirical characteristic
-    function; by the trapezoidal rule with 17 nodes on [−5, 5], of which 9 are computed: the integrand is even. The
-    directions are a function of (seed, step): give each update a step, a 0-dim tensor where a CUDA graph is recorded.
-    The authors' examples have 256 or 1024 directions, and weigh it by 0.02 against 0.98 for the distance of views. Any
-    N ≥ 1 and D ≥ 1 will do; duplicates and zero rows are points like any others. Memory is O(N · directions).
+    It is the mean Epps–Pulley statistic of a·x₁ … a·x_N over random unit vectors a,
+    N ∫ |φ(t) − e^(−t²/2)|² e^(−t²/2) dt, where φ(t) = 1/N · Σₙ e^(i t a·xₙ) is the empirical characteristic function.
+    The trapezoidal rule has 17 nodes on [−5, 5]; 9 of them are computed, because the integrand is even. Memory is
+    O(N · directions). The authors use 256 or 1024 directions, and the weight 0.02 against 0.98 for the distance of
+    views.
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are not normalized.
+        directions: Number of random directions.
+        seed: Seed of the directions.
+        step: Step of the training: each step has new directions. Under a CUDA graph, a 0-dim tensor.
+
+    Returns:
+        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix with at least one row, or `directions` is not a positive int.
+
+    Example:
+        >>> x = torch.randn(512, 8, generator=torch.Generator().manual_seed(0))
+        >>> hs.sigreg(x).item() < 2 < hs.sigreg(3 * x).item()
+        True
     """
     check_points(x, "x")
     if len(x) < 1:
-        raise ValueError("sigreg needs at least one point")
+        raise ValueError("sigreg needs at least one point, got none")
     if not isinstance(directions, int) or directions < 1:
-        raise ValueError(f"directions must be a whole number of at least 1, not {directions}")
+        raise ValueError(f"directions must be a whole number of at least 1, got {directions}")
     points = widen(x)
-    t = torch.linspace(0, FARTHEST, NODES, dtype=points.dtype, device=x.device)
+    t = torch.linspace(0, INTEGRAL_END, INTEGRAL_NODES, dtype=points.dtype, device=x.device)
     normal = (-t.square() / 2).exp()
     with without_autocast(x):
         along = points @ random_directions(directions, points, seed, step).T
@@ -88,13 +137,13 @@ def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor =
 
 
 def random_directions(count: int, x: Tensor, seed: int, step: int | Tensor) -> Tensor:
-    """`count` unit vectors of the space of x, N × D, evenly distributed."""
+    """`count` random unit vectors, count × D, with the dimensions, dtype and device of x (N × D)."""
     which = torch.arange(count, device=x.device)
     return unit(normals(x.shape[1], which, seed=seed, epoch=step, stream=SKETCH).to(x.dtype))
 
 
 class Sketching(nn.Module):
-    """`sigreg` with new directions at each call; how many there were is saved with the model it is part of."""
+    """`sigreg` with new directions at each call. The number of calls is a buffer, saved with the model."""
 
     calls: Tensor
 

@@ -1,4 +1,4 @@
-"""Rows to points on the unit sphere."""
+"""Normalization of rows to points on the unit sphere."""
 
 import torch
 from torch import Tensor
@@ -6,39 +6,54 @@ from torch._C import _are_functorch_transforms_active
 
 
 def unit(x: Tensor) -> Tensor:
-    """Each row of x (N × D) divided by its norm, in float32 at least.
+    """Normalize each row to unit length.
 
-    A zero row stays zero and gets exactly zero gradient. Rows are scaled by their largest entry first, so that no
-    finite row over- or underflows; normalizing ignores scale, hence that factor needs no gradient.
+    A zero row stays zero and has exactly zero gradient. No finite row overflows or underflows, because rows are first
+    divided by their largest entry.
+
+    Args:
+        x: Points of shape (..., D), any float dtype.
+
+    Returns:
+        A tensor of the same shape, differentiable with respect to `x`; float32 if `x` is half precision.
+
+    Raises:
+        IndexError: If `x` has no dimensions.
+
+    Example:
+        >>> hs.sphere.unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
     """
     x = widen(x)
     largest = x.detach().abs().amax(dim=-1, keepdim=True)
-    nonzero = largest != 0  # true of NaN, which must not vanish
+    nonzero = largest != 0  # also true for NaN, which must not vanish
     scaled = x / torch.where(nonzero, largest, 1)
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return torch.where(nonzero, scaled / torch.where(nonzero, norm, 1), 0)
 
 
 def widen(x: Tensor) -> Tensor:
+    """Half precision to float32; other dtypes unchanged."""
     if x.dtype.itemsize >= 4:
         return x
     wide = x.float()
     if x.dtype == torch.float16 and x.is_leaf and wide.requires_grad:
         limit = torch.finfo(torch.float16).max
-        wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))  # finite in half weights
+        wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))  # keeps the gradient of half weights finite
     return wide
 
 
 def inside_vmap() -> bool:
-    """Or another transformation of torch.func."""
+    """Whether torch.vmap or another transformation of torch.func is active."""
     return _are_functorch_transforms_active()
 
 
 def needs_gradient(*tensors: Tensor) -> bool:
-    """Of one of them; inside torch.vmap, where a tensor does not say, it may be."""
+    """Whether any tensor needs a gradient; inside torch.vmap, where tensors do not tell, assume so."""
     return torch.is_grad_enabled() and (inside_vmap() or any(x.requires_grad for x in tensors))
 
 
 def without_autocast(x: Tensor) -> torch.autocast:
-    """Where x lies; tensors that hold no numbers are anywhere."""
+    """Disable autocast on the device of x (on the CPU for meta tensors)."""
     return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)

@@ -1,4 +1,9 @@
-"""Training: the loop, checkpoints, the log."""
+"""Training: the loop, one update, CUDA graphs, checkpoints, the log.
+
+Batches are passed in as a feed and measurements as monitors, so this package knows nothing of files or probes.
+
+May import `data`, `distributed`, `methods`, `nn`, `optim`, `views` and `util`.
+"""
 
 from hypersphere.train.capture import Captured
 from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint

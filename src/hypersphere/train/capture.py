@@ -1,4 +1,4 @@
-"""An update recorded as one CUDA graph: the GPU replays it without waiting for Python to launch each kernel."""
+"""Updates as a CUDA graph: the GPU replays one recorded update without waiting for Python."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,14 +10,23 @@ from hypersphere.methods import Batch
 from hypersphere.util.progress import tell
 
 Update = Callable[[Sequence[Batch], Tensor, Tensor], dict[str, Tensor]]  # batches, learning rate, progress → terms
-WARM_UP = 3  # updates before the recording, in which libraries choose algorithms and state is allocated
+WARM_UP = 3  # updates before the recording, while libraries choose algorithms and state is allocated
 
 
 class Captured:
-    """`update`, from the fourth call on as a replay. Every call is an update: those before are done as they come.
+    """An update function that is recorded as a CUDA graph at the fourth call, and replayed from then on.
 
-    A replay reads its inputs from where the recording did, so they are copied there, numbers included. Where recording
-    fails, for a layer that asks the GPU for a number, say, the updates go on one by one, and a line tells why.
+    Every call is an update. Inputs, including numbers, are copied to where the recording reads them. If recording
+    fails, for example because a layer reads a value from the GPU, a message says why and updates continue one by one.
+
+    Args:
+        update: Takes (batches, learning rate, progress) and returns the terms of the loss.
+        device: The GPU.
+
+    Example:
+        >>> from hypersphere.train import Captured
+        >>> update = Captured(trainer.update, torch.device("cuda"))  # doctest: +SKIP
+        >>> terms = update(batches, lr=0.1, progress=0.0)  # doctest: +SKIP
     """
 
     def __init__(self, update: Update, device: torch.device) -> None:
@@ -36,16 +45,16 @@ class Captured:
         if not self.recordable:
             return self.update(batches, self.lr, self.progress)
         if self.calls <= WARM_UP:
-            return self._aside(batches)
-        self._put(batches)
+            return self._warm_up(batches)
+        self._copy_in(batches)
         if self.graph is None and not self._record():
             return self.update(self.batches, self.lr, self.progress)
         assert self.graph is not None
         self.graph.replay()
         return self.terms
 
-    def _aside(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
-        """On the stream of the recording, as it must be before one."""
+    def _warm_up(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
+        """Run an update on the stream of the recording, as required before it."""
         current = torch.cuda.current_stream(self.stream.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -53,7 +62,7 @@ class Captured:
         current.wait_stream(self.stream)
         return terms
 
-    def _put(self, batches: Sequence[Batch]) -> None:
+    def _copy_in(self, batches: Sequence[Batch]) -> None:
         if not self.batches:
             self.batches = [_copy(batch) for batch in batches]
             return
@@ -72,16 +81,15 @@ class Captured:
                 self.terms = self.update(self.batches, self.lr, self.progress)
         except RuntimeError as error:
             self.recordable = False
-            _draw_again(self.stream.device)
+            _reset_generator(self.stream.device)
             tell(f"updates are launched one by one, not as a CUDA graph ({first_line(error)})")
             return False
         self.graph = graph
         return True
 
 
-def _draw_again(device: torch.device) -> None:
-    """A recording that broke off leaves the generator of random numbers waiting for its end: the same numbers go on in
-    another state."""
+def _reset_generator(device: torch.device) -> None:
+    """Reset the random generator, which waits for the end of a failed recording, to a copy of its state."""
     generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
     generator.graphsafe_set_state(generator.clone_state())
 

@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: metrics.jsonl, and TensorBoard's files where that is installed."""
+"""The log of a run: metrics.jsonl, and TensorBoard files if tensorboard is installed."""
 
 import contextlib
 import json
@@ -10,7 +10,22 @@ from hypersphere.util.files import write_atomically
 
 
 class Log:
-    """Lines of {"step": …, name: value …}, without clock times: a resumed run writes what an unbroken one does."""
+    """Writes metrics.jsonl: lines of {"step": …, name: value …}, without times, so a resumed run writes the same.
+
+    Args:
+        folder: The run's folder.
+        step: Step that the run resumes at; later lines are removed.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from hypersphere.train import Log, read_metrics
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     log = Log(pathlib.Path(folder))
+        ...     log.write(1, {"loss": 0.5})
+        ...     log.close()
+        ...     read_metrics(log.path)
+        [{'step': 1, 'loss': 0.5}]
+    """
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.path = folder / "metrics.jsonl"
@@ -20,6 +35,7 @@ class Log:
         self._board = _tensorboard(folder, step)
 
     def write(self, step: int, values: dict[str, float]) -> None:
+        """Append a line. Raises a UserError if the file cannot be written."""
         try:
             self._file.write(json.dumps({"step": step} | values | {"step": step}) + "\n")
             self._file.flush()
@@ -31,14 +47,27 @@ class Log:
             raise UserError(f"could not write the log in {self.path.parent}: {error.strerror}") from None
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # what could not be written has been told
+        with contextlib.suppress(OSError):  # `write` has reported it
             self._file.close()
             if self._board is not None:
                 self._board.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file; one cut off by a kill, or damaged otherwise, is left out."""
+    """Read a metrics file, without lines that are incomplete or damaged.
+
+    Args:
+        path: The file metrics.jsonl of a run.
+
+    Returns:
+        One dict per line, each with "step"; empty if there is no file.
+
+    Example:
+        >>> import pathlib
+        >>> from hypersphere.train import read_metrics
+        >>> read_metrics(pathlib.Path("missing.jsonl"))
+        []
+    """
     lines = []
     if path.is_file():
         for text in path.read_text(encoding="utf-8", errors="replace").splitlines():

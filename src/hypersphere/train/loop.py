@@ -1,4 +1,4 @@
-"""The training loop: update after update."""
+"""The training loop."""
 
 import contextlib
 import itertools
@@ -20,7 +20,7 @@ from hypersphere.util.progress import Progress
 
 
 class Feed(Protocol):
-    """The views of images, micro-batch after micro-batch; what comes in the next epoch may be prepared in this one."""
+    """Yields batches of views in a given order. It may prepare the next epoch during this one."""
 
     def __call__(self, order: Order) -> Generator[Batch, None, None]: ...
 
@@ -37,10 +37,28 @@ def train(
     progress: Progress | None = None,
     features: Features | None = None,
 ) -> None:
-    """From the trainer's step to the end of the plan. A run interrupted by SIGINT or SIGTERM saves and raises.
+    """Train from the trainer's step to the end of the plan.
 
-    Of several processes the first alone writes, measures and saves (the others need no log), and all stop after the
-    same update.
+    With several processes, only the first writes, measures and saves, and all stop after the same update.
+
+    Args:
+        trainer: The method with its optimizer.
+        feed: Yields batches in the order of the plan.
+        plan: Length, batch size and learning rate.
+        log: Where to write metrics. None on processes other than the first.
+        save: Writes a checkpoint.
+        monitors: Measure the encoder every few epochs.
+        alarm: Gets the epoch and the values of the monitors, and may raise `Collapsed` to end the run.
+        progress: A progress display.
+        features: Computes features of all images, for methods that cluster them.
+
+    Raises:
+        Interrupted: After SIGINT or SIGTERM, when a checkpoint is saved.
+        Diverged: If the loss is not finite.
+
+    Example:
+        >>> from hypersphere.train import train
+        >>> train(trainer, feed, plan, log=log, save=save)  # doctest: +SKIP
     """
     agreed(trainer.join)
     method, start = trainer.method.train(), trainer.step
@@ -51,19 +69,19 @@ def train(
         for step in range(start, plan.steps):
             if step % plan.steps_per_epoch == 0:
                 method.start_epoch(features)
-                as_on_first(method.buffers() if method.growing else ())  # clusters were found
-            batches = _Next(coming, plan.batch // plan.micro_batch)
+                as_on_first(method.buffers() if method.growing else ())  # the first process has computed clusters
+            batches = _NextBatches(coming, plan.batch // plan.micro_batch)
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
             signum = first_does(partial(record.after_update, terms, lr), partial(asked, stop))
             if signum:
-                first_does(partial(record.keep, terms))
+                first_does(partial(record.save_once, terms))
                 raise Interrupted(trainer.step, signum)
 
 
-class _Next(Sequence[Batch]):
-    """The next micro-batches of a feed, each made when it is asked for."""
+class _NextBatches(Sequence[Batch]):
+    """The next micro-batches of a feed, each made when it is requested."""
 
     def __init__(self, coming: Iterator[Batch], length: int) -> None:
         self.coming, self.length = coming, length
@@ -75,4 +93,4 @@ class _Next(Sequence[Batch]):
         return itertools.islice(self.coming, self.length)
 
     def __getitem__(self, place):
-        raise TypeError("batches come one after the other")
+        raise TypeError("batches can only be iterated")

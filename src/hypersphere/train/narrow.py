@@ -1,4 +1,4 @@
-"""All weights of a network in 16 bits at once, where autocast would convert them one by one."""
+"""Convert all weights of a network to 16 bits at once; autocast would convert them one by one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +14,10 @@ from hypersphere.methods import Batch, Method, Step
 AUTOCAST = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # whose weights and biases autocast converts
 
 
-class _Narrow(torch.autograd.Function):
+class _ToHalf(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)  # a weight that is not used has no gradient, not one of zeros
+        ctx.set_materialize_grads(False)  # an unused weight has no gradient, instead of zeros
         return _converted(weights, dtype)
 
     @staticmethod
@@ -35,7 +35,7 @@ def _converted(tensors: Any, dtype: torch.dtype) -> tuple[Tensor, ...]:
 
 
 class Narrowed:
-    """A method's loss under autocast, its weights converted beforehand; gradients reach the weights themselves."""
+    """A method's loss under autocast with weights converted beforehand. Gradients reach the original weights."""
 
     def __init__(self, method: Method, dtype: torch.dtype) -> None:
         self.method, self.dtype = method, dtype
@@ -47,7 +47,7 @@ class Narrowed:
         trained = [weight for weight in self.names if weight.requires_grad]
         others = [weight for weight in self.names if not weight.requires_grad]
         narrow = zip(
-            [*trained, *others], [*_Narrow.apply(self.dtype, *trained), *_converted(others, self.dtype)], strict=True
+            [*trained, *others], [*_ToHalf.apply(self.dtype, *trained), *_converted(others, self.dtype)], strict=True
         )
         weights = {name: converted for weight, converted in narrow for name in self.names[weight]}
         return functional_call(self.method, weights, (batch,), tie_weights=False)

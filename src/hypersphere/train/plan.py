@@ -1,4 +1,4 @@
-"""How long a run is, and which images come when."""
+"""The plan of a run: its length, and the order of its images."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,37 @@ from hypersphere.util.draws import permutation
 
 @dataclass(frozen=True)
 class Plan:
-    """How long, how much at once, and how fast."""
+    """Length, batch size and learning rate of a run.
+
+    Args:
+        images: Number of training images.
+        epochs: Number of epochs.
+        batch: Images per update. An epoch leaves out images that do not fill a batch.
+        micro_batch: Images computed at once; gradients of a batch are added up.
+        lr: Learning rate after the warmup.
+        warmup_epochs: Epochs of the warmup.
+        seed: Seed of the order.
+        log_every: Updates between lines of the log.
+        save_every: Updates between checkpoints. None: every two minutes.
+
+    Example:
+        >>> from hypersphere.train import Plan
+        >>> plan = Plan(100, 2, batch=32, micro_batch=16, lr=0.1, warmup_epochs=0, seed=0, log_every=1, save_every=None)
+        >>> plan.steps
+        6
+        >>> [len(batches) for _, batches in plan.order(start=0, device=torch.device("cpu"))]
+        [6, 6]
+    """
 
     images: int
     epochs: int
-    batch: int  # images per update; those that do not fill one are left out of the epoch
-    micro_batch: int  # images computed at once
-    lr: float  # at its peak
+    batch: int
+    micro_batch: int
+    lr: float
     warmup_epochs: int
     seed: int
     log_every: int
-    save_every: int | None  # updates; None: by the clock
+    save_every: int | None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -32,7 +52,7 @@ class Plan:
         return self.epochs * self.steps_per_epoch
 
     def order(self, start: int, device: torch.device) -> Order:
-        """Of the images, from an update on: a function of the seed and the epoch, and of that this process's share."""
+        """This process's share of the images from an update on: a function of the seed and the epoch."""
         first, place = divmod(start, self.steps_per_epoch)
         for epoch in range(first, self.epochs):
             whole = permutation(self.images, seed=self.seed, epoch=epoch, device=device)

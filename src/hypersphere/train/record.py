@@ -1,4 +1,4 @@
-"""What is written down of a run: its log, what monitors see, and checkpoints."""
+"""The record of a run: its log, the values of monitors, and checkpoints."""
 
 import math
 import time
@@ -19,19 +19,28 @@ SAVE_SECONDS = 120.0  # between checkpoints
 
 
 class Monitor(Protocol):
-    """Measures the encoder now and then; handed in, so that the loop knows nothing of evaluation."""
+    """A measurement of the encoder every few epochs. Passed in, so that the loop is independent of evaluation.
+
+    Example:
+        >>> class WeightNorm:
+        ...     every = 10  # epochs
+        ...     def __call__(self, encoder):
+        ...         return {"norm": sum(p.detach().square().sum().item() for p in encoder.parameters())}
+        >>> sorted(WeightNorm()(torch.nn.Linear(3, 2)))
+        ['norm']
+    """
 
     every: int  # epochs
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]: ...
 
 
-Alarm = Callable[[int, dict[str, float]], None]  # told the epoch and what the monitors saw; may raise Collapsed
+Alarm = Callable[[int, dict[str, float]], None]  # gets the epoch and the values of the monitors; may raise Collapsed
 
 
 @dataclass
 class Record:
-    """What is written down after an update: the log, what monitors see, the checkpoint when it is time for one."""
+    """Writes the log, runs monitors and saves checkpoints after each update."""
 
     trainer: Trainer
     plan: Plan
@@ -44,7 +53,7 @@ class Record:
 
     def __post_init__(self) -> None:
         self.seen: dict[str, float] = {}
-        self.due, self.kept = _saving(self.plan.save_every), 0
+        self.due, self.saved = _save_schedule(self.plan.save_every), 0
 
     def after_update(self, terms: dict[str, Tensor], lr: float) -> None:
         step, plan, log = self.trainer.step, self.plan, self.log
@@ -52,13 +61,13 @@ class Record:
         self.seen |= _write(log, step, plan, terms, lr)
         epoch, place = divmod(step, plan.steps_per_epoch)
         if place == 0:
-            self.seen |= self._watch(log, epoch)
+            self.seen |= self._run_monitors(log, epoch)
         if self.progress is not None:
-            self.progress.update(step, _note(self.seen))
+            self.progress.update(step, _summary(self.seen))
         if self.due(step) or step == plan.steps or self.stop:
-            self.keep(terms)
+            self.save_once(terms)
 
-    def _watch(self, log: Log, epoch: int) -> dict[str, float]:
+    def _run_monitors(self, log: Log, epoch: int) -> dict[str, float]:
         values: dict[str, float] = {}
         for monitor in self.monitors:
             if epoch % monitor.every == 0 or epoch == self.plan.epochs:
@@ -72,13 +81,13 @@ class Record:
                 raise
         return values
 
-    def keep(self, terms: dict[str, Tensor]) -> None:
-        """A checkpoint of this update, if there is none yet."""
-        if self.kept < self.trainer.step:
+    def save_once(self, terms: dict[str, Tensor]) -> None:
+        """Save a checkpoint of this update, unless there is one."""
+        if self.saved < self.trainer.step:
             _check_finite(terms, self.trainer.step)
             with undisturbed(self.stop):
                 self.save()
-            self.kept = self.trainer.step
+            self.saved = self.trainer.step
 
 
 def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float) -> dict[str, float]:
@@ -90,8 +99,8 @@ def _write(log: Log, step: int, plan: Plan, terms: dict[str, Tensor], lr: float)
     return values
 
 
-def _saving(every: int | None) -> Callable[[int], bool]:
-    """Is it time for a checkpoint after this update? By the clock they cost little, whatever an update takes."""
+def _save_schedule(every: int | None) -> Callable[[int], bool]:
+    """Whether a checkpoint is due after an update: every so many updates or, by default, after some time."""
     last = time.monotonic()
 
     def due(step: int) -> bool:
@@ -107,7 +116,7 @@ def _saving(every: int | None) -> Callable[[int], bool]:
     return due
 
 
-# what the progress display shows of what was seen, and how
+# metrics in the progress display, with their formats
 _SHOWN = {
     "loss": "loss {:.3f}",
     "regularizer": "of it regularizer {:.3f}",
@@ -117,7 +126,7 @@ _SHOWN = {
 }
 
 
-def _note(seen: dict[str, float]) -> str:
+def _summary(seen: dict[str, float]) -> str:
     return ", ".join(text.format(seen[name]) for name, text in _SHOWN.items() if name in seen)
 
 

@@ -1,4 +1,4 @@
-"""Runs that are asked to stop, and save themselves first."""
+"""Signals that stop a run after it has saved a checkpoint."""
 
 import contextlib
 import signal
@@ -10,7 +10,18 @@ from hypersphere.util.launch import launcher_is_gone
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that was asked to stop, and saved itself first."""
+    """The run was stopped by a signal, after it had saved a checkpoint.
+
+    Args:
+        step: The step of the checkpoint.
+        signum: The signal.
+
+    Example:
+        >>> import signal
+        >>> from hypersphere.train import Interrupted
+        >>> str(Interrupted(12, signal.SIGTERM))
+        'stopped at step 12'
+    """
 
     def __init__(self, step: int, signum: int) -> None:
         super().__init__(f"stopped at step {step}")
@@ -18,13 +29,13 @@ class Interrupted(KeyboardInterrupt):
 
 
 def asked(stop: list[int]) -> int:
-    """The signal that asks to stop, or 0. Processes whose launcher is gone stop as well."""
+    """The signal to stop, or 0. A process whose launcher is gone stops too."""
     return stop[0] if stop else signal.SIGTERM if launcher_is_gone() else 0
 
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM; a second one acts at once. Who ignores one goes on ignoring it."""
+    """Collect the first SIGINT or SIGTERM; a second one acts immediately. Ignored signals stay ignored."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
@@ -34,20 +45,22 @@ def stop_requests() -> Iterator[list[int]]:
 
     def request(signum: int, frame: Any) -> None:
         caught.append(signum)
-        _put_back(before)
+        _restore_handlers(before)
 
     for s in before:
         signal.signal(s, request)
     try:
         yield caught
     finally:
-        _put_back(before)
+        _restore_handlers(before)
 
 
 @contextlib.contextmanager
 def undisturbed(caught: list[int]) -> Iterator[None]:
-    """SIGINT and SIGTERM are only collected: impatience must not cost the checkpoint. Nor must workers that end of it,
-    at which torch would raise."""
+    """Only collect SIGINT and SIGTERM, so that they cannot interrupt a checkpoint.
+
+    Workers that end by them must not either, so SIGCHLD, at which torch would raise, is reset.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -57,9 +70,9 @@ def undisturbed(caught: list[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        _put_back(before)
+        _restore_handlers(before)
 
 
-def _put_back(handlers: Mapping[signal.Signals, Any]) -> None:
+def _restore_handlers(handlers: Mapping[signal.Signals, Any]) -> None:
     for s, handler in handlers.items():
         signal.signal(s, handler)

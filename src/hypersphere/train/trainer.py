@@ -1,4 +1,4 @@
-"""What changes during a run, and one update of it."""
+"""The state of a run, and one update of it."""
 
 import contextlib
 import inspect
@@ -16,13 +16,34 @@ from hypersphere.methods import Batch, Method, Step
 from hypersphere.nn import keep_views_apart
 from hypersphere.train.narrow import Narrowed
 
-# buffers come out the same on all processes; torch has had two names for not sending them with each batch
+# buffers are equal on all processes, so they are not broadcast; torch has had two names for that option
 _NAMES = inspect.signature(DistributedDataParallel).parameters
 _BUFFERS_SENT = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
 
 
 class Trainer:
-    """What changes during a run: the method, its optimizer, the step."""
+    """The state of a run: the method, its optimizer and the step.
+
+    Args:
+        method: The method, on the device.
+        optimizer: Its optimizer.
+        regularizer: Returns a term that is added once per update, or None.
+        device: Where the networks are.
+        precision: float32, or the dtype of autocast.
+        capture: Whether the loop records updates as a CUDA graph.
+        compile: Whether to compile the method with torch.compile.
+
+    Example:
+        >>> from hypersphere.train import Trainer
+        >>> encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8))
+        >>> method = hs.methods.BYOL(encoder, features=8, hidden=16, projection=4)
+        >>> optimizer = hs.optim.LARS(method.parameter_groups(), lr=0.1)
+        >>> trainer = Trainer(method, optimizer, None, torch.device("cpu"), torch.float32)
+        >>> views = torch.randn(4, 1, 8, 8), torch.randn(4, 1, 8, 8)
+        >>> terms = trainer.update([hs.methods.Batch(views, torch.arange(4), None)], lr=0.1, progress=0.0)
+        >>> sorted(terms)
+        ['byol', 'loss']
+    """
 
     def __init__(
         self,
@@ -46,21 +67,26 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
 
     def join(self) -> None:
-        """The other processes: each has its share of every micro-batch. Autocast converts weights one by one then, so
-        that gradients travel while others are still computed."""
+        """Join the other processes, each with its share of every micro-batch.
+
+        Autocast then converts weights one by one, so that gradients are sent while others are computed.
+        """
         if size() > 1:
             if not keep_views_apart(self.method):
-                raise UserError("`encoder`: its kind of normalization cannot be synchronized: take nn.BatchNorm2d")
-            how: dict[str, Any] = {_BUFFERS_SENT: False, "find_unused_parameters": _of_others(self.method)}
-            warnings.filterwarnings("ignore", message="find_unused_parameters=True")  # that there were none
+                raise UserError(
+                    "`encoder` has a normalization that cannot be synchronized over processes: use nn.BatchNorm2d"
+                )
+            how: dict[str, Any] = {_BUFFERS_SENT: False, "find_unused_parameters": _has_foreign_modules(self.method)}
+            warnings.filterwarnings("ignore", message="find_unused_parameters=True")  # the warning that there are none
             self.loss_of = DistributedDataParallel(self.method, **how)
 
     @property
     def input_type(self) -> torch.dtype:
-        """Of the views: on a GPU the networks' own, so that no copy is made."""
+        """Data type of the views: on a GPU that of the networks, to avoid a copy."""
         return self.precision if self.device.type == "cuda" else torch.float32
 
     def state(self) -> dict[str, Any]:
+        """The state for a checkpoint."""
         return {
             "step": self.step,
             "method": self.method.state_dict(),
@@ -71,9 +97,11 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """All but the method's own state."""
+        """Restore everything except the method's own state."""
         for saved, own in zip(state["optimizer"]["param_groups"], self.optimizer.param_groups, strict=True):
-            saved |= {name: own[name] for name in ("capturable", "foreach", "fused") if name in own}  # of this device
+            saved |= {
+                name: own[name] for name in ("capturable", "foreach", "fused") if name in own
+            }  # as on this device
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
@@ -83,9 +111,18 @@ class Trainer:
         self.step = state["step"]
 
     def update(self, batches: Sequence[Batch], lr: float | Tensor, progress: float | Tensor) -> dict[str, Tensor]:
-        """One step of the optimizer from the mean loss of equal micro-batches plus, once, the regularizer."""
-        self.optimizer.zero_grad(set_to_none=True)  # an attempt that failed may have left some
-        if size() > 1:  # dropout of its own for each process, the same after a resume
+        """Update the weights by the mean loss of equal micro-batches, plus the regularizer once.
+
+        Args:
+            batches: The micro-batches.
+            lr: Learning rate.
+            progress: Share of the run that is done, from 0 to 1.
+
+        Returns:
+            The loss and its terms, as scalar tensors.
+        """
+        self.optimizer.zero_grad(set_to_none=True)  # a failed attempt may have left gradients
+        if size() > 1:  # different dropout on each process, reproducible after a resume
             torch.manual_seed(hash((self.seed, self.step, rank())))
         progress = torch.as_tensor(progress, device=self.device)
         for group in self.optimizer.param_groups:
@@ -93,7 +130,7 @@ class Trainer:
         self.method.before_step(progress)
         terms: dict[str, Tensor] = {}
         for number, batch in enumerate(batches, 1):
-            with self._gradients_kept() if number < len(batches) else contextlib.nullcontext():
+            with self._without_gradient_sync() if number < len(batches) else contextlib.nullcontext():
                 with self.autocast:
                     loss, parts = _checked(self.loss_of(batch), self.method)
                 self.scaler.scale(loss / len(batches)).backward()
@@ -101,7 +138,7 @@ class Trainer:
                 terms[name] = terms.get(name, 0) + value / len(batches)
         if size() > 1:
             terms = dict(zip(terms, all_mean(torch.stack(list(terms.values()))), strict=True))
-        if self.regularizer is not None:  # the same on all processes
+        if self.regularizer is not None:  # equal on all processes
             energy = self.regularizer()
             if energy.requires_grad:
                 self.scaler.scale(energy).backward()
@@ -113,25 +150,25 @@ class Trainer:
         self.method.after_step(progress)
         return terms
 
-    def _gradients_kept(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, they are not yet exchanged with other processes."""
+    def _without_gradient_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Do not exchange gradients with other processes inside."""
         together = isinstance(self.loss_of, DistributedDataParallel)
         return self.loss_of.no_sync() if together else contextlib.nullcontext()  # type: ignore[attr-defined]
 
 
-def _of_others(method: Method) -> bool:
-    """Has networks that are not ours: they may have weights that the loss does not use."""
+def _has_foreign_modules(method: Method) -> bool:
+    """Whether the method has modules of other libraries, some of whose weights the loss may not use."""
     return any(type(part).__module__.partition(".")[0] not in ("hypersphere", "torch") for part in method.modules())
 
 
 def _checked(step: Any, method: Method) -> Step:
-    """What a method's forward gave: a mistake in one's own is told."""
+    """Check what a method's forward returned."""
     name = type(method).__name__
-    whole = isinstance(step, tuple) and len(step) == 2 and isinstance(step[1], dict)
-    if not whole or not isinstance(step[0], Tensor) or step[0].ndim:
-        raise UserError(f"forward of {name} must return Step(loss, terms), the loss a tensor of one number")
+    complete = isinstance(step, tuple) and len(step) == 2 and isinstance(step[1], dict)
+    if not complete or not isinstance(step[0], Tensor) or step[0].ndim:
+        raise UserError(f"forward of {name} must return Step(loss, terms), with the loss a tensor of one number")
     if not step[0].requires_grad:
-        raise UserError(f"forward of {name} returned a loss that depends on no weight")
+        raise UserError(f"forward of {name} returned a loss that does not depend on any weight")
     if wrong := [term for term, value in step[1].items() if not isinstance(value, Tensor) or value.ndim]:
         raise UserError(f"forward of {name}: its term {wrong[0]} must be a tensor of one number")
     return Step(*step)

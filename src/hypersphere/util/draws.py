@@ -5,6 +5,7 @@ on any device and in any order. Words are 32 bits, held in int64.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,14 @@ CLUSTERS, WORDS, OPERATIONS, LEARNABILITY = range(12, 16)
 _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key after each round
+
+
+class Key(NamedTuple):
+    """What the random numbers of a batch depend on, besides sample and view."""
+
+    seed: int
+    epoch: int | Tensor
+    stream: int = VIEWS
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Tensor, ...]:

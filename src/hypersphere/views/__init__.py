@@ -1,7 +1,13 @@
-"""Views of images: what to draw, what to do with it, in which order by data set."""
+"""Augmented views of images, batched, with random parameters for each image.
+
+`pipeline` says which augmentations a dataset gets and applies them with torch, `dispatch` chooses between it and a
+kernel, and `crops` splits the work between data workers (crops) and the GPU (the rest).
+
+May import `kernels` and `util`.
+"""
 
 from hypersphere.views.dispatch import Views
-from hypersphere.views.recipes import (
+from hypersphere.views.pipeline import (
     POLICIES,
     RECIPES,
     Augmentation,

@@ -1,6 +1,6 @@
-"""Views in two parts: crops of each image where it is decoded, at its own size; the rest where the networks are.
+"""Views in two parts: workers crop each decoded image at its own size, and the rest runs on the networks' device.
 
-From the same draws as `recipes.apply`, and equal to it but for rounding to bytes in between.
+The draws are those of `pipeline.apply`, and so are the views, up to the rounding to bytes in between.
 """
 
 import math
@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from hypersphere import kernels
-from hypersphere.util.draws import VIEWS, uniforms
-from hypersphere.views.dispatch import numbers_of
-from hypersphere.views.recipes import (
+from hypersphere.util.draws import VIEWS, Key, uniforms
+from hypersphere.views.dispatch import kernel_style
+from hypersphere.views.pipeline import (
     BOX_DRAWS,
     Augmentation,
     Recipe,
-    by_kernel,
     coloured,
     draw,
     draw_late,
@@ -27,20 +26,20 @@ from hypersphere.views.recipes import (
 
 
 def smallest_side(recipe: Recipe) -> int:
-    """Pixels that the shorter side keeps when an image is decoded smaller: enough for the smallest crop."""
+    """Pixels of the shorter side to decode an image at: enough for the smallest crop."""
     hows = recipe.augmentations
     return math.ceil(max(recipe.size_of(how) / math.sqrt(how.crop[0] * how.ratio[0]) for how in hows))
 
 
 def crop_numbers(recipe: Recipe, sample: Tensor, seed: int, epoch: int, stream: int = VIEWS) -> np.ndarray:
-    """B × V × numbers that the boxes of each image's views are made from."""
+    """Random numbers for the boxes of each image's views, B × V × BOX_DRAWS."""
     views = range(len(recipe.augmentations))
     drawn = [uniforms(BOX_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream) for view in views]
     return torch.stack(drawn, dim=1).numpy()
 
 
 def crops(image: Tensor, numbers: np.ndarray, recipe: Recipe) -> np.ndarray:
-    """The bytes of an image's views, each 3 × its size × its size, one after the other; of 3 × H × W bytes."""
+    """Crops of one image, 3 × H × W bytes, for all its views: flattened and concatenated bytes."""
     made = []
     for u, how in zip(numbers, recipe.augmentations, strict=True):
         top, left, height, width = one_box(u, how, *image.shape[1:])
@@ -49,7 +48,7 @@ def crops(image: Tensor, numbers: np.ndarray, recipe: Recipe) -> np.ndarray:
 
 
 def one_box(u: np.ndarray, how: Augmentation, height: int, width: int) -> tuple[int, int, int, int]:
-    """`box_of` for one image: in numpy, since so many small operations of torch would take as long as the crop."""
+    """`box_of` for one image, in numpy because many small torch operations would take as long as the crop."""
     area_draws, ratio_draws = u[:-2].reshape(-1, 2).T
     area = np.float32(height * width) * (np.float32(how.crop[0]) + np.float32(how.crop[1] - how.crop[0]) * area_draws)
     low, high = math.log(how.ratio[0]), math.log(how.ratio[1])
@@ -66,15 +65,17 @@ def one_box(u: np.ndarray, how: Augmentation, height: int, width: int) -> tuple[
 
 
 def _resized(image: Tensor, side: int) -> Tensor:
-    """Bicubic, antialiased, in bytes: torch does it with vector instructions where PIL does not."""
+    """Bicubic with antialiasing, on bytes: torch uses vector instructions, PIL does not."""
     from torchvision.transforms.v2 import InterpolationMode, functional
 
     return functional.resize(image, [side, side], interpolation=InterpolationMode.BICUBIC, antialias=True)
 
 
 def middle(image: Any, side: int) -> np.ndarray:
-    """3 × side × side bytes: the image with its shorter side at `side`, and of that the middle; of 3 × H × W bytes or a
-    PIL image, and by PIL, as others prepare images for an encoder."""
+    """Resize the shorter side of an image to `side` and crop the centre, by PIL as other libraries do.
+
+    The image is a PIL image or 3 × H × W bytes. Returns 3 × side × side bytes.
+    """
     from PIL import Image
 
     picture = Image.fromarray(image.permute(1, 2, 0).numpy()) if isinstance(image, Tensor) else image
@@ -85,7 +86,7 @@ def middle(image: Any, side: int) -> np.ndarray:
 
 
 def middle_of(image: Tensor, how: None, side: int) -> np.ndarray:
-    """As a `Stream` of files makes it."""
+    """`middle` with the arguments that a `Stream` of files passes."""
     return middle(image, side)
 
 
@@ -98,42 +99,37 @@ def finished(
     dtype: torch.dtype,
     stream: int = VIEWS,
 ) -> tuple[Tensor, ...]:
-    """B images' bytes, as `crops` gives them → V views, on the device of the bytes; by kernels on a GPU."""
+    """Finish B images' crops, as `crops` returns them, to V views; by kernels on a GPU."""
     sides = [recipe.size_of(how) for how in recipe.augmentations]
     parts = cropped.split([3 * side * side for side in sides], dim=1)
-    make = fused if kernels.usable(cropped) else reference
-    hows = zip(recipe.augmentations, sides, parts, strict=True)
-    return tuple(
-        make(part, how, side, recipe, sample, dtype, seed=seed, epoch=epoch, view=view, stream=stream)
-        for view, (how, side, part) in enumerate(hows)
-    )
+    make, key = fused if kernels.usable(cropped) else reference, Key(seed, epoch, stream)
+    hows = zip(parts, recipe.augmentations, strict=True)
+    return tuple(make(part, how, recipe, sample, dtype, key, view=view) for view, (part, how) in enumerate(hows))
 
 
 def reference(
-    part: Tensor, how: Augmentation, side: int, recipe: Recipe, sample: Tensor, dtype: torch.dtype, **key: int
+    part: Tensor, how: Augmentation, recipe: Recipe, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
 ) -> Tensor:
-    """What a view is."""
+    """One view, operation by operation."""
     memory = torch.channels_last if part.is_cuda else torch.contiguous_format
-    d = draw(how, (side, side), sample, **key)
+    side = recipe.size_of(how)
+    d = draw(how, (side, side), sample, view=view, **key._asdict())
     x = part.reshape(-1, 3, side, side).float() / 255
     x = torch.where(d.flip[:, None, None, None], x.flip(3), x)
     return coloured(x, d, how, recipe).to(dtype, memory_format=memory)
 
 
 def fused(
-    part: Tensor, how: Augmentation, side: int, recipe: Recipe, sample: Tensor, dtype: torch.dtype, **key: int
+    part: Tensor, how: Augmentation, recipe: Recipe, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
 ) -> Tensor:
-    """The same by kernels, without waiting for the device (RandAugment of large images does): the next batch can be
-    asked for meanwhile."""
+    """One view by kernels. It does not wait for the device, except for RandAugment of large images."""
     from hypersphere.kernels.crops import finish_crops
-    from hypersphere.kernels.views import Numbers
 
-    plain, bare, kind = by_kernel(how, recipe, dtype)
+    side = recipe.size_of(how)
+    style, kernel_dtype = kernel_style(how, recipe, side, side, dtype)
     shape = (len(part), 3, side, side)
-    out = torch.empty(shape, dtype=kind, device=part.device, memory_format=torch.channels_last)
-    kernel = recipe.blur_kernel if how.blur else 0
-    numbers = Numbers(**numbers_of(plain, side, side))
-    finish_crops(part, sample, numbers, out, kernel=kernel, mean=bare.mean, std=bare.std, **key)
+    out = torch.empty(shape, dtype=kernel_dtype, device=part.device, memory_format=torch.channels_last)
+    finish_crops(part, sample, style, out, key, view=view)
     if how.operations:
-        out = late_changes(out, draw_late(how, sample, **key), how, recipe)
+        out = late_changes(out, draw_late(how, sample, view=view, **key._asdict()), how, recipe)
     return out.to(dtype, memory_format=torch.channels_last)

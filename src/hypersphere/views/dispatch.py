@@ -1,20 +1,20 @@
-"""The views of a data set's images: by one kernel where they are small and on a GPU, else operation by operation."""
+"""Views of images in memory: by one kernel if they are small and on a GPU, otherwise operation by operation."""
 
 import math
+from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hypersphere import kernels
-from hypersphere.util.draws import PROBE, VIEWS
-from hypersphere.views.recipes import (
+from hypersphere.util.draws import PROBE, VIEWS, Key
+from hypersphere.views.pipeline import (
     Augmentation,
     Late,
     Recipe,
     apply,
-    by_kernel,
     check_images,
     draw,
     draw_late,
@@ -22,20 +22,23 @@ from hypersphere.views.recipes import (
     whole_box,
 )
 
-
-class Key(NamedTuple):
-    """What the random numbers of a batch depend on, beside sample and view."""
-
-    seed: int
-    epoch: int | Tensor
-    stream: int
+if TYPE_CHECKING:
+    from hypersphere.kernels.colours import Style
 
 
 class Views:
-    """The views of a recipe, as the training loop and the probes call them, channels last on a GPU.
+    """Makes augmented views of images. A view is a function of (seed, epoch, sample, view).
 
-    They are of pixels[sample]: `pixels` are all images of the data set, N × C × H × W bytes, `sample` B numbers among
-    them. A captured CUDA graph takes `epoch` as a 0-dim tensor, where each replay finds its own.
+    Args:
+        recipe: The pipeline: augmentations, size and normalization.
+        seed: Seed of the random draws.
+
+    Example:
+        >>> pixels = torch.zeros(100, 3, 32, 32, dtype=torch.uint8)
+        >>> views = hs.views.Views(hs.views.RECIPES["cifar10"], seed=0)
+        >>> v1, v2 = views.training(pixels, sample=torch.arange(8), epoch=0)
+        >>> v1.shape
+        torch.Size([8, 3, 32, 32])
     """
 
     def __init__(self, recipe: Recipe, seed: int) -> None:
@@ -44,11 +47,26 @@ class Views:
     def training(
         self, pixels: Tensor, sample: Tensor, epoch: int | Tensor, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, ...]:
+        """The training views of some images.
+
+        Args:
+            pixels: All images of the dataset, of shape (N, C, H, W), uint8.
+            sample: Indices of B images, int64.
+            epoch: The epoch; a 0-dim tensor in a captured CUDA graph.
+            dtype: Data type of the views.
+
+        Returns:
+            One tensor of shape (B, C, size, size) per augmentation; channels last on a GPU.
+
+        Raises:
+            UserError: If `pixels` are not bytes with the channels of the pipeline.
+        """
         return _views(self.recipe.augmentations, self.recipe, pixels, sample, Key(self.seed, epoch, VIEWS), dtype)
 
     def probing(
         self, pixels: Tensor, sample: Tensor, epoch: int | Tensor, dtype: torch.dtype = torch.float32
     ) -> Tensor:
+        """The view of some images that the linear probe trains with: arguments as for `training`, one tensor."""
         return _views((self.recipe.probe,), self.recipe, pixels, sample, Key(self.seed, epoch, PROBE), dtype)[0]
 
 
@@ -61,7 +79,7 @@ def _views(
 
 
 def fusible(pixels: Tensor, recipe: Recipe) -> bool:
-    """Whether one kernel makes the views: of colour or grey images on a GPU that fit into a program's registers."""
+    """Whether one kernel can make the views: of images on a GPU that fit into a program's registers."""
     if not (kernels.usable(pixels) and pixels.is_contiguous() and pixels.shape[1] == len(recipe.mean) in (1, 3)):
         return False
     from hypersphere.kernels.views import LARGEST_SOURCE, LARGEST_VIEW
@@ -73,7 +91,7 @@ def fusible(pixels: Tensor, recipe: Recipe) -> bool:
 def reference(
     hows: tuple[Augmentation, ...], recipe: Recipe, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """What the views are."""
+    """The views, operation by operation."""
     images, shape = pixels[sample], (pixels.shape[2], pixels.shape[3])
     memory = torch.channels_last if pixels.is_cuda else torch.contiguous_format
     draws = [draw(how, shape, sample, view=view, **key._asdict()) for view, how in enumerate(hows)]
@@ -84,27 +102,16 @@ def reference(
 def fused(
     hows: tuple[Augmentation, ...], recipe: Recipe, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """The same by a kernel, launched once for neighbouring views with equal augmentations. RandAugment is none of the
-    kernel's: it comes after it."""
-    from hypersphere.kernels.views import Numbers, fused_views
+    """The views by a kernel, with one launch for consecutive views with equal augmentations."""
+    from hypersphere.kernels.views import fused_views
 
     (channels, height, width), views = pixels.shape[1:], list[Tensor]()
     for how, equal in groupby(hows):
         count, size = len(list(equal)), recipe.size_of(how)
-        plain, bare, kind = by_kernel(how, recipe, dtype)
+        style, kernel_dtype = kernel_style(how, recipe, height, width, dtype)
         shape = (count * len(sample), channels, size, size)
-        out = torch.empty(shape, dtype=kind, device=pixels.device, memory_format=torch.channels_last)
-        fused_views(
-            pixels,
-            sample,
-            Numbers(**numbers_of(plain, height, width)),
-            out,
-            first=len(views),
-            kernel=recipe.blur_kernel if how.blur else 0,
-            mean=bare.mean,
-            std=bare.std,
-            **key._asdict(),
-        )
+        out = torch.empty(shape, dtype=kernel_dtype, device=pixels.device, memory_format=torch.channels_last)
+        fused_views(pixels, sample, style, out, key, first=len(views))
         if how.operations:
             draws = [draw_late(how, sample, view=len(views) + n, **key._asdict()) for n in range(count)]
             late = Late(*(torch.cat(parts) for parts in zip(*draws, strict=True)))
@@ -113,19 +120,28 @@ def fused(
     return tuple(views)
 
 
-def numbers_of(how: Augmentation, height: int, width: int) -> dict[str, float]:
-    """The augmentation by the names of `kernels.views.Numbers`, where a range is its low end and its span."""
+def kernel_style(
+    how: Augmentation, recipe: Recipe, height: int, width: int, dtype: torch.dtype
+) -> "tuple[Style, torch.dtype]":
+    """What a kernel does, and the dtype it writes: all or, if RandAugment follows, the part before it in float32."""
+    from hypersphere.kernels.colours import Numbers, Style
+
+    mean, std, blur = recipe.mean, recipe.std, recipe.blur_kernel if how.blur else 0
+    if how.operations:  # `late_changes` does the rest
+        how = replace(how, grey=0.0, solarize=0.0, operations=0)
+        mean, std, dtype = (0.0,) * len(mean), (1.0,) * len(std), torch.float32
     low, high = (math.log(ratio) for ratio in how.ratio)
     whole_height, whole_width = whole_box(how, height, width)
-    alike = ("flip", "jitter", "brightness", "contrast", "saturation", "hue", "grey", "blur", "solarize")
-    return {
-        "area": how.crop[0],
-        "area_span": how.crop[1] - how.crop[0],
-        "log_ratio": low,
-        "log_ratio_span": high - low,
-        "whole_height": whole_height,
-        "whole_width": whole_width,
-        "sigma": how.sigma[0],
-        "sigma_span": how.sigma[1] - how.sigma[0],
-        **{name: getattr(how, name) for name in alike},
-    }
+    same = ("flip", "jitter", "brightness", "contrast", "saturation", "hue", "grey", "blur", "solarize")
+    numbers = Numbers(
+        area=how.crop[0],
+        area_span=how.crop[1] - how.crop[0],
+        log_ratio=low,
+        log_ratio_span=high - low,
+        whole_height=whole_height,
+        whole_width=whole_width,
+        sigma=how.sigma[0],
+        sigma_span=how.sigma[1] - how.sigma[0],
+        **{name: getattr(how, name) for name in same},
+    )
+    return Style(numbers, blur, mean, std), dtype

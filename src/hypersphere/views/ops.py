@@ -1,6 +1,6 @@
-"""Image operations with a parameter for each image of the batch. Images are float in [0, 1], B × C × H × W.
+"""Image operations with a parameter for each image. Images are float in [0, 1], B × C × H × W.
 
-Each equals torchvision's operation on one image with the same parameter; the tests compare them.
+Each equals torchvision's operation on one image with the same parameter; tests compare them.
 """
 
 import torch
@@ -12,7 +12,7 @@ from hypersphere.errors import UserError
 def resized_crop(
     images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int, flip: Tensor | None = None
 ) -> Tensor:
-    """Crop a box (in pixels) and resize it to size × size, bicubic with antialiasing; mirror where `flip`."""
+    """Crop a box (in pixels), resize it to size × size (bicubic, antialiased), and mirror it if `flip`."""
     rows = _resampling(top, height, images.shape[2], size)
     columns = _resampling(left, width, images.shape[3], size)
     if flip is not None:
@@ -21,7 +21,7 @@ def resized_crop(
 
 
 def _resampling(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
-    """B × size × pixels weights, each row a cubic kernel around an output pixel's centre, within the box alone."""
+    """Weights B × size × pixels; each row is a cubic kernel around an output pixel's centre, inside the box."""
     start, length = start.float()[:, None, None], length.float()[:, None, None]
     scale = length / size
     centre = start + (torch.arange(size, device=start.device)[:, None] + 0.5) * scale
@@ -46,13 +46,13 @@ def _separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def blur(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
-    """Gaussian blur over `kernel` (odd) pixels, mirrored at the border; an image with sigma 0 stays as it is."""
+    """Gaussian blur over `kernel` (odd) pixels, mirrored at the border; an image with sigma 0 is unchanged."""
     rows, columns = (_blurring(sigma, kernel, pixels) for pixels in images.shape[2:])
     return torch.where((sigma > 0)[:, None, None, None], _separable(images, rows, columns), images)
 
 
 def _blurring(sigma: Tensor, kernel: int, pixels: int) -> Tensor:
-    """B × pixels × pixels weights, what falls outside folded back in."""
+    """Weights B × pixels × pixels, mirrored at the border."""
     offset = torch.arange(kernel, device=sigma.device) - kernel // 2
     weights = torch.softmax(-0.5 * (offset / sigma.clamp(min=1e-3)[:, None]) ** 2, dim=1)
     source = torch.arange(pixels, device=sigma.device)[:, None] + offset
@@ -88,7 +88,7 @@ def saturation(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def hue(images: Tensor, turn: Tensor) -> Tensor:
-    """Turn the hue of HSV by a part of the full circle."""
+    """Shift the hue of HSV by a share of the full circle."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.unbind(1)
@@ -109,7 +109,7 @@ JITTERS = (brightness, contrast, saturation, hue)
 
 
 def jitter(images: Tensor, factors: Tensor, order: Tensor, apply: Tensor) -> Tensor:
-    """The four changes of colour by B × 4 factors, each image in its own order (B × 4, a permutation of 0 … 3)."""
+    """The four colour changes by B × 4 factors, in an order for each image (B × 4, permutations of 0 to 3)."""
     images = images.clone()
     for place in range(4):
         for which, change in enumerate(JITTERS):
@@ -133,12 +133,12 @@ def normalize(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 
 def _per_channel(values: tuple[float, ...], images: Tensor) -> Tensor:
-    """Written by the device: `new_tensor` would wait for all that it has to do."""
+    """Filled on the device, because `new_tensor` would wait for it."""
     return torch.stack([images.new_full((1, 1), value) for value in values])
 
 
 def resize(images: Tensor, height: int, width: int) -> Tensor:
-    """All of each image at height × width, bicubic."""
+    """Resize images to height × width, bicubic."""
     if images.shape[2:] == (height, width):
         return images
     zero, one = torch.zeros(1, device=images.device), torch.ones(1, device=images.device)
@@ -148,8 +148,10 @@ def resize(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def centre_crop(images: Tensor, side: int) -> Tensor:
-    """The middle side × side pixels."""
+    """The central side × side pixels."""
     if min(images.shape[2:]) < side:
-        raise UserError(f"images of {images.shape[2]} × {images.shape[3]} pixels have no middle of {side} × {side}")
+        raise UserError(
+            f"images of {images.shape[2]} × {images.shape[3]} pixels are smaller than the crop of {side} × {side}"
+        )
     top, left = (round((pixels - side) / 2) for pixels in images.shape[2:])
     return images[:, :, top : top + side, left : left + side]

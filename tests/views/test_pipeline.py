@@ -8,7 +8,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from hypersphere.errors import UserError
 from hypersphere.views import RECIPES, Recipe, Views, evaluation_view, with_small_crops
-from hypersphere.views.recipes import Augmentation, draw
+from hypersphere.views.pipeline import Augmentation, draw
 
 SAMPLES = torch.arange(20_000)
 
@@ -182,7 +182,7 @@ def test_images_that_are_no_bytes_by_channel_are_refused(images):
         lambda: views.probing(images, torch.arange(2), 0),
         lambda: evaluation_view(images, RECIPES["cifar10"]),
     ):
-        with pytest.raises(UserError, match=r"^images must be bytes \(uint8, 0 to 255\) of shape N × 3 × H × W, not "):
+        with pytest.raises(UserError, match=r"^images must be bytes \(uint8, 0 to 255\) of shape N × 3 × H × W, got "):
             use()
 
 

@@ -1,4 +1,4 @@
-"""What is drawn for an image, and in which order it is done, by data set."""
+"""Augmentations of views: their options by dataset, their random draws, and how they are applied."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,18 +13,42 @@ from hypersphere.util.draws import OPERATIONS, VIEWS, uniforms
 from hypersphere.views import ops
 from hypersphere.views.randaugment import NUMBERS, randaugment
 
-_TRIES = 10  # boxes drawn before the whole image is taken, as torchvision does
+_TRIES = 10  # random boxes before the largest central one is used, as in torchvision
 BOX_DRAWS = 2 * _TRIES + 2
 _DRAWS = BOX_DRAWS + 11
-LEAST_SIDE = 4  # pixels of a view: half of a digit's
+LEAST_SIDE = 4  # pixels a side of a view, half of a digit's
 _ORDERS = torch.tensor(list(permutations(range(4))))
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The random changes of one view; probabilities and ranges."""
+    """The random changes of one view: probabilities and ranges.
 
-    crop: tuple[float, float] = (0.08, 1.0)  # share of the image's area
+    Args:
+        crop: Smallest and largest area of the crop, as shares of the image's area.
+        ratio: Smallest and largest ratio of the crop's width to its height.
+        flip: Probability of a horizontal flip.
+        jitter: Probability of the colour jitter.
+        brightness: Largest relative change of brightness.
+        contrast: Largest relative change of contrast.
+        saturation: Largest relative change of saturation.
+        hue: Largest shift of the hue, as a share of the full circle.
+        grey: Probability of greyscale.
+        blur: Probability of Gaussian blur.
+        sigma: Smallest and largest standard deviation of the blur, in pixels.
+        solarize: Probability of solarization.
+        operations: Number of RandAugment operations.
+        size: Side of the view in pixels. Default: that of the pipeline.
+
+    Raises:
+        UserError: If `crop` is not a pair of shares in ascending order.
+
+    Example:
+        >>> hs.views.Augmentation(crop=(0.2, 1.0), blur=0.5).flip
+        0.5
+    """
+
+    crop: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
     jitter: float = 0.8
@@ -36,45 +60,65 @@ class Augmentation:
     blur: float = 0.0
     sigma: tuple[float, float] = (0.1, 2.0)
     solarize: float = 0.0
-    operations: int = 0  # of RandAugment
-    size: int | None = None  # pixels a side; None: the recipe's
+    operations: int = 0
+    size: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.crop) != 2 or not 0 < self.crop[0] <= self.crop[1] <= 1:
-            raise UserError(f"`crop` must be two shares, the smaller first, above 0 and at most 1, not {self.crop}")
+            raise UserError(f"`crop` must be two shares, the smaller first, above 0 and at most 1, got {self.crop}")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How images of a data set become input: views to learn from, two of its size first; one crop to evaluate."""
+    """How images of a dataset become input of an encoder: views to train with, and one crop to evaluate.
 
-    size: int  # of the input, in pixels
+    Args:
+        size: Side of the input in pixels.
+        mean: Mean of each channel, for the normalization: one channel or three.
+        std: Standard deviation of each channel.
+        augmentations: One augmentation per view; the first two have the full size.
+        probe: Augmentation for training the linear probe: crop and flip only.
+        resize: Shorter side in pixels before the centre crop of evaluation. Default: not resized.
+        crop: Side in pixels of the centre crop of evaluation. Default: the whole image.
+
+    Raises:
+        UserError: If `mean` and `std` are not for one or three channels, or a size is not a positive int.
+
+    Example:
+        >>> how = hs.views.Augmentation()
+        >>> pipeline = hs.views.Recipe(32, mean=(0.5,), std=(0.25,), augmentations=(how, how), probe=how)
+        >>> pipeline.blur_kernel
+        3
+    """
+
+    size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentations: tuple[Augmentation, ...]
-    probe: Augmentation  # for the linear probe: crop and flip alone
-    resize: int | None = None  # shorter side before the crop of evaluation
-    crop: int | None = None  # pixels in the middle for evaluation; None: all
+    probe: Augmentation
+    resize: int | None = None
+    crop: int | None = None
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) in (1, 3):
-            raise UserError(f"`mean` and `std` must be of one channel or three, not {self.mean} and {self.std}")
+            raise UserError(f"`mean` and `std` must be of one channel or three, got {self.mean} and {self.std}")
         for name in ("size", "resize", "crop"):
             pixels = getattr(self, name)
             if pixels is not None and not (isinstance(pixels, int) and pixels > 0):
-                raise UserError(f"`{name}` must be a whole number of pixels, not {pixels}")
+                raise UserError(f"`{name}` must be a whole number of pixels, got {pixels}")
 
     def size_of(self, how: Augmentation) -> int:
+        """Side of a view in pixels."""
         return self.size if how.size is None else how.size
 
     @property
     def blur_kernel(self) -> int:
-        """Pixels a side, 23 at 224."""
+        """Side of the blur kernel in pixels: 23 for 224."""
         return max(3, self.size // 20 * 2 + 1)
 
 
 class Late(NamedTuple):
-    """What was drawn for each of B images for after crop, jitter and blur."""
+    """Random draws of B images for the changes after crop, jitter and blur."""
 
     grey: Tensor
     solarize: Tensor
@@ -82,7 +126,7 @@ class Late(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What was drawn for each of B images."""
+    """Random draws of B images."""
 
     top: Tensor
     left: Tensor
@@ -92,7 +136,7 @@ class Draw(NamedTuple):
     jitter: Tensor
     factors: Tensor  # B × 4: brightness, contrast, saturation, hue
     order: Tensor  # B × 4
-    sigma: Tensor  # 0: no blur
+    sigma: Tensor  # 0 for no blur
     late: Late
 
 
@@ -106,7 +150,7 @@ def draw(
     view: int,
     stream: int = VIEWS,
 ) -> Draw:
-    """A function of (seed, epoch, sample, view) alone."""
+    """Draw the parameters of one view of each sample: a function of (seed, epoch, sample, view) only."""
     u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
     box, rest = u[:, :BOX_DRAWS], u[:, BOX_DRAWS:].unbind(1)
     strengths = (how.brightness, how.contrast, how.saturation)
@@ -126,7 +170,7 @@ def draw(
 def draw_late(
     how: Augmentation, sample: Tensor, *, seed: int, epoch: int | Tensor, view: int, stream: int = VIEWS
 ) -> Late:
-    """Of `draw`, this part alone."""
+    """The part `late` of `draw`."""
     u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
     return _late(u, how, sample, seed, epoch, view)
 
@@ -139,7 +183,7 @@ def _late(u: Tensor, how: Augmentation, sample: Tensor, seed: int, epoch: int | 
 
 
 def box_of(u: Tensor, how: Augmentation, height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The first of ten random boxes that fits; else the largest central one with an allowed ratio."""
+    """The first of ten random boxes that fits, otherwise the largest central box with an allowed ratio."""
     area = height * width * (how.crop[0] + (how.crop[1] - how.crop[0]) * u[:, 0 : 2 * _TRIES : 2])
     log_low, log_high = math.log(how.ratio[0]), math.log(how.ratio[1])
     ratio = (log_low + (log_high - log_low) * u[:, 1 : 2 * _TRIES : 2]).exp()
@@ -161,13 +205,13 @@ def whole_box(how: Augmentation, height: int, width: int) -> tuple[int, int]:
 
 
 def apply(images: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
-    """Images as bytes → one normalized view; deterministic in image and draw."""
+    """One normalized view of images given as bytes, by their draws."""
     x = ops.resized_crop(images.float() / 255, d.top, d.left, d.height, d.width, recipe.size_of(how), d.flip)
     return coloured(x, d, how, recipe)
 
 
 def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
-    """What follows the crop."""
+    """The changes after the crop."""
     if how.jitter:
         x = ops.jitter(x, d.factors, d.order, d.jitter)
     if how.grey and not how.operations:
@@ -178,36 +222,44 @@ def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
 
 
 def late_changes(x: Tensor, d: Late, how: Augmentation, recipe: Recipe) -> Tensor:
-    """What follows blur."""
-    if how.operations:  # of colours: grey comes after them
+    """The changes after blur."""
+    if how.operations:  # they change colours, so grey comes after them
         x = ops.greyscale(randaugment(x, d.operations, recipe.mean), d.grey)
     if how.solarize:
         x = ops.solarize(x, d.solarize)
     return ops.normalize(x, recipe.mean, recipe.std)
 
 
-def by_kernel(how: Augmentation, recipe: Recipe, dtype: torch.dtype) -> tuple[Augmentation, Recipe, torch.dtype]:
-    """What a kernel makes: all; or, where RandAugment follows, what is before `late_changes`, in single precision."""
-    if not how.operations:
-        return how, recipe, dtype
-    zeros, ones = (0.0,) * len(recipe.mean), (1.0,) * len(recipe.mean)
-    return replace(how, grey=0.0, solarize=0.0, operations=0), replace(recipe, mean=zeros, std=ones), torch.float32
-
-
 def check_images(images: Tensor, recipe: Recipe) -> None:
-    """By what is known without asking a GPU for numbers."""
+    """Check dtype and shape, without waiting for a GPU."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != len(recipe.mean):
         wanted = f"bytes (uint8, 0 to 255) of shape N × {len(recipe.mean)} × H × W"
-        raise UserError(f"images must be {wanted}, not {images.dtype} of shape {tuple(images.shape)}")
+        raise UserError(f"images must be {wanted}, got {images.dtype} of shape {tuple(images.shape)}")
 
 
 def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
-    """Images as bytes → the middle of each, normalized."""
+    """Prepare images for evaluation: resize, centre crop, normalize.
+
+    Args:
+        images: Images of shape (N, C, H, W), uint8.
+        recipe: The pipeline of the dataset.
+
+    Returns:
+        Input for an encoder of shape (N, C, size, size), float32, on the device of the images.
+
+    Raises:
+        UserError: If the images are not bytes of that shape, or are smaller than the crop.
+
+    Example:
+        >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+        >>> hs.views.evaluation_view(images, hs.views.RECIPES["cifar10"]).shape
+        torch.Size([2, 3, 32, 32])
+    """
     check_images(images, recipe)
     x = images.float() / 255
     height, width = x.shape[2:]
     if recipe.resize is not None:
-        short = min(height, width)  # the long side is rounded down, as torchvision does
+        short = min(height, width)  # the long side is rounded down, as in torchvision
         x = ops.resize(x, recipe.resize * height // short, recipe.resize * width // short)
     if recipe.crop is not None:
         x = ops.centre_crop(x, recipe.crop)
@@ -215,21 +267,50 @@ def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
 
 
 def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[float, ...] = ()) -> Recipe:
-    """Multi-crop (Caron et al. 2020): further views, of small boxes and a share of the side. As published for ImageNet,
-    they are of 5 to 14 % of the area and 96 of 224 pixels (0.43); by default of half the least share that a large one
-    has, up to 25 %."""
+    """Add small views to a pipeline: multi-crop (Caron et al., 2020).
+
+    Args:
+        recipe: The pipeline to extend.
+        count: Number of small views.
+        side: Side of the small views as a share of the full side. Published for ImageNet: 96 of 224 pixels, 0.43.
+        area: Smallest and largest area of the crop, as shares of the image's area. Published for ImageNet: 5 to 14 %.
+            Default: from half the smallest area of a large view, to that area or 0.25.
+
+    Returns:
+        A pipeline with `count` more augmentations.
+
+    Raises:
+        UserError: If the small views have too few pixels.
+
+    Example:
+        >>> pipeline = hs.views.with_small_crops(hs.views.RECIPES["imagenet"], count=6)
+        >>> [pipeline.size_of(how) for how in pipeline.augmentations]
+        [224, 224, 112, 112, 112, 112, 112, 112]
+    """
     large = recipe.augmentations[0]
     low, high = area or (large.crop[0] / 2, max(large.crop[0], 0.25))
-    size, least = int(recipe.size * side), max(LEAST_SIDE, recipe.blur_kernel // 2 + 1)  # what blur can mirror
+    size, least = int(recipe.size * side), max(LEAST_SIDE, recipe.blur_kernel // 2 + 1)  # enough for blur to mirror
     if count and size < least:
-        told = f"views of {size} of {recipe.size} pixels a side"
-        raise UserError(f"`small_side` {side} makes {told}: they must have {least} or more")
+        small_views = f"views of {size} of {recipe.size} pixels a side"
+        raise UserError(f"`small_side` {side} makes {small_views}: they must have {least} or more")
     small = replace(large, crop=(low, high), blur=min(large.blur, 0.5), size=size)
     return replace(recipe, augmentations=recipe.augmentations + (small,) * count)
 
 
 def with_views(recipe: Recipe, count: int) -> Recipe:
-    """The recipe with `count` views of full size, by its first two augmentations in turn, and no small crops."""
+    """Change the number of views of a pipeline: all of full size, by its first two augmentations in turn.
+
+    Args:
+        recipe: The pipeline to change.
+        count: Number of views.
+
+    Returns:
+        A pipeline with `count` augmentations.
+
+    Example:
+        >>> len(hs.views.with_views(hs.views.RECIPES["cifar10"], count=4).augmentations)
+        4
+    """
     large = recipe.augmentations[:2]
     return replace(recipe, augmentations=tuple(large[view % len(large)] for view in range(count)))
 
@@ -238,7 +319,7 @@ _CIFAR = Augmentation()
 _PLAIN = Augmentation(jitter=0, grey=0)
 _BYOL = Augmentation(blur=1.0)
 _SIMCLR = Augmentation(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, blur=0.5)
-# Of both views, by the method that published them for ImageNet; InfoMin's (Tian et al. 2020) but for RandAugment.
+# For both views, by the method that published them for ImageNet; InfoMin's (Tian et al., 2020) without RandAugment.
 POLICIES = {
     "moco": Augmentation(crop=(0.2, 1.0), saturation=0.4, blur=0.5),
     "simclr": _SIMCLR,
@@ -248,12 +329,24 @@ _DIGITS = Augmentation(crop=(0.5, 1.0), flip=0.0, brightness=0.2, contrast=0.2, 
 
 
 def folder_recipe(size: int) -> Recipe:
-    """Of images of any kind, as ImageNet's; small ones are not blurred."""
+    """The pipeline for a folder of images of any kind: that of ImageNet, without blur below 64 pixels.
+
+    Args:
+        size: Side of the input in pixels.
+
+    Returns:
+        A pipeline for three channels.
+
+    Example:
+        >>> hs.views.folder_recipe(96).resize
+        110
+    """
     hows = (_BYOL, replace(_BYOL, blur=0.1, solarize=0.2)) if size >= 64 else (_CIFAR, _CIFAR)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     return Recipe(size, mean, std, hows, _PLAIN, resize=round(size * 8 / 7), crop=size)
 
 
+# by dataset
 RECIPES: dict[str, Recipe] = {
     "cifar10": Recipe(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), (_CIFAR, _CIFAR), _PLAIN, crop=28),
     "cifar100": Recipe(32, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), (_CIFAR, _CIFAR), _PLAIN, crop=28),

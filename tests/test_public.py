@@ -1,0 +1,87 @@
+"""The public names: what they are, that type checkers know them, and that their examples run."""
+
+import ast
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import hypersphere as hs
+
+SOURCE = Path(hs.__file__)
+README = (Path(__file__).parents[1] / "README.md").read_text()
+SKIPPED = "torch.*,torchvision.*,numpy.*,PIL.*,sklearn.*,scipy.*,timm.*,matplotlib.*,pyarrow.*,triton.*,rich.*,tyro.*"
+
+
+def typed_names() -> dict[str, str]:
+    """Each name that type checkers see, and the module that they find it in."""
+    (block,) = (node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If) and node.orelse == []
+                and ast.unparse(node.test) == "TYPE_CHECKING")  # fmt: skip
+    found = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.asname == alias.name  # re-exported
+            found[alias.name] = (node.module + ".").removeprefix("hypersphere.").removesuffix(".") or alias.name
+    return found
+
+
+def test_type_checkers_see_the_same_names_as_users():
+    assert typed_names() == hs._PUBLIC
+
+
+def test_dir_lists_the_public_names_alone():
+    assert set(dir(hs)) == {*hs._PUBLIC, "__version__"}
+    for name, module in hs._PUBLIC.items():
+        found = getattr(hs, name)
+        assert found.__name__ == (f"hypersphere.{module}" if name == module else name)
+
+
+def test_readme_snippets_type_check(tmp_path):
+    for number, snippet in enumerate(re.findall(r"```python\n(.*?)```", README, re.DOTALL)):
+        (tmp_path / f"snippet_{number}.py").write_text(snippet)
+    config = tmp_path / "mypy.ini"  # third-party packages, which take most of the time, are not looked into
+    config.write_text(
+        f"[mypy]\ncheck_untyped_defs = True\n[mypy-{SKIPPED}]\nfollow_imports = skip\n"
+        "[mypy-hypersphere.*]\nfollow_imports = silent\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", tmp_path / "cache", tmp_path]
+    environment = {"MYPYPATH": str(SOURCE.parents[1]), "PATH": ""}
+    found = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+PACKAGES = ("sphere", "regularize", "nn", "views", "optim", "distributed", "train")
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Public functions and classes of the packages, by their full names."""
+    for package in PACKAGES:
+        module = import_module(f"hypersphere.{package}")
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isfunction(found) or inspect.isclass(found):
+                yield f"{package}.{name}", found
+
+
+@pytest.mark.parametrize(("name", "public"), [*documented()])
+def test_docstrings_are_complete_and_their_examples_run(name, public):
+    text = inspect.getdoc(public) or ""
+    assert len(text.splitlines()[0]) < 120
+    sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert "Example" in sections
+    parameters = [p for p in inspect.signature(public).parameters if p not in ("self", "args", "kwargs")]
+    for parameter in parameters:
+        assert re.search(rf"^    {parameter}: ", text, re.MULTILINE), f"{parameter} is not explained"
+    (test,) = doctest.DocTestFinder(recurse=False).find(public, name, globs={"hs": hs, "torch": torch})
+    results = doctest.DocTestRunner(verbose=False).run(test)
+    assert results.attempted > 0 or "+SKIP" in text
+    assert results.failed == 0
