@@ -188,7 +188,7 @@ def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys, monkeypatch):
     for words, told in (
         (["--budget", "25"], "'25' is not a duration"),
         (["--budget", "5m", "--workers", "0"], "--budget needs runs in processes"),
-        (["--budget", "5m", "--workers", "-1"], "--workers must be at least 0, not -1"),
+        (["--budget", "5m", "--workers", "-1"], "--workers must be at least 0, got -1"),
         (["--budget", "0m"], "--budget must be longer than 20 s, got 0m"),
         (["--budget", "5m", "--cells", "byol"], "--cells are those of a table"),
     ):

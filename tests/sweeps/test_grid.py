@@ -75,8 +75,8 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(undisturbed, 
     printed, told = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, told
     assert "2 runs: 0 finished, 0 begun, 2 to start" in printed
-    assert re.search(r"lr 0.00[48], seed 0: killed by SIGKILL; taken up again \(1 of 2\)", told)
-    assert re.search(r"stopped: \d of 2 runs are done; the same command goes on", told)
+    assert re.search(r"lr 0.00[48], seed 0: killed by SIGKILL; restarting it \(1 of 2\)", told)
+    assert re.search(r"stopped: \d of 2 runs are done; the same command continues", told)
     assert not any(Path(f"/proc/{pid}").exists() for pid in others)
 
     assert main([*SWEEP, "--workers", "0", "--out", str(out)]) == 0
@@ -254,7 +254,7 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
         (["byol", "--lr", "1", "--over", "lr=2"], "--lr is said beside --over lr"),
         (["byol", "--over", "out=a"], "--out cannot be swept"),
         (["byol", "--over", "method=byol,smclr"], "unknown method 'smclr': did you mean 'simclr'"),
-        (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, not -1"),
+        (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, got -1"),
         (["byol", "--over", "lr=1", "--probes"], "--probes must be one or more of"),
         (["byol", "--over", "energy_s=0,2", "--dry-run"], "--over energy_s: of no effect on byol with digits; leave"),
         (
