@@ -1,4 +1,4 @@
-"""How well a mean is known."""
+"""Means with 95 % confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -7,18 +7,22 @@ from typing import NamedTuple
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Of the 95 % t-interval of their mean; NaN of fewer than two."""
-    n, mean = len(values), fmean(values)
-    if n < 2:
+    """Half-width of the 95 % t-interval of a mean; NaN for fewer than two values."""
+    if len(values) < 2:
         return math.nan
-    from scipy.stats import t
+    from scipy.stats import sem, t
 
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    return float(t.ppf(0.975, n - 1)) * spread / math.sqrt(n)
+    return float(t.ppf(0.975, len(values) - 1) * sem(values))
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds and the half-width of its 95 % t-interval (None of one seed)."""
+    """A mean over seeds.
+
+    Attributes:
+        mean: The mean.
+        half_width: Half-width of its 95 % t-interval; None for a single seed.
+        n: Number of seeds.
+    """
 
     mean: float
     half_width: float | None
@@ -30,7 +34,12 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    n = len(values)
-    if n == 0:
+    """Mean of the values with its interval; None without values.
+
+    Example:
+        >>> print(estimate([90.0, 91.0, 92.0]))
+        91.00 ± 2.48 (n = 3)
+    """
+    if not values:
         return None
-    return Estimate(fmean(values), half_width(values) if n > 1 else None, n)
+    return Estimate(fmean(values), half_width(values) if len(values) > 1 else None, len(values))
