@@ -135,7 +135,7 @@ def test_the_list_and_its_mistakes(tmp_path, capsys, monkeypatch):
         (["tab:bn", "--cells", "no-bm"], "did you mean 'no-bn'"),
         (["tab:bn", "--seeds", "0"], "--seeds"),
         (["tab:bn", "--first-seed", "-1"], "--first-seed"),
-        (["tab:batch", "--tuned"], "not all of tab:batch is tuned: leave --tuned out"),
+        (["tab:batch", "--tuned"], "not all of tab:batch is tuned: leave out --tuned"),
         (["--cells", "no-bn"], "--cells are those of a table"),
     ):
         assert main(["reproduce", *words, *where]) == 2

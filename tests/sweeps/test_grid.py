@@ -254,7 +254,7 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
         (["byol", "--lr", "1", "--over", "lr=2"], "--lr is said beside --over lr"),
         (["byol", "--over", "out=a"], "--out cannot be swept"),
         (["byol", "--over", "method=byol,smclr"], "unknown method 'smclr': did you mean 'simclr'"),
-        (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, got -1"),
+        (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, not -1"),
         (["byol", "--over", "lr=1", "--probes"], "--probes must be one or more of"),
         (["byol", "--over", "energy_s=0,2", "--dry-run"], "--over energy_s: of no effect on byol with digits; leave"),
         (
@@ -308,7 +308,7 @@ def test_values_may_be_anything_that_gives_them():
 def test_a_sweep_is_not_for_a_launcher(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="started by one process, without torchrun"):
+    with pytest.raises(UserError, match="start many runs from one process, without torchrun"):
         hs.sweep("byol", "digits", over={"seed": [0]}, out=tmp_path, **SMALL)
     with pytest.raises(UserError, match=r"RANK and WORLD_SIZE are set, but not all .*MASTER_ADDR"):
         hs.pretrain("byol", "digits", **SMALL)

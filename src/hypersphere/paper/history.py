@@ -1,4 +1,4 @@
-"""Version 1 of the rule, and what it said of every claim that had two seeds when version 2 replaced it."""
+"""Version 1 of the rule, and its verdicts on all claims that had two seeds when version 2 replaced it."""
 
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ exact. Version 2 was written when the results in this table were known. It was t
 
 
 class Before(NamedTuple):
+    """A verdict of version 1."""
+
     sentence: str
     protocol: Protocol
     effect: str

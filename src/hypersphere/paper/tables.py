@@ -10,10 +10,11 @@ PREDICTOR = ("predictor",)
 
 
 def mhe(layers: tuple[str, ...], s: float = 2.0, metric: str = "geodesic", weight: float = 10.0) -> dict[str, Any]:
+    """Options of MHE on the given networks or layers."""
     return {"energy": weight, "energy_s": s, "energy_metric": metric, "energy_layers": layers}
 
 
-# CIFAR-10, ResNet-18, 300 epochs: the recipe's defaults, and the cells that several tables share
+# CIFAR-10, ResNet-18, 300 epochs: the defaults of the recipe, and cells that several tables share
 BYOL = Cell("byol", "byol")
 UNI = Cell("byol-uni", "byol-uni")
 PREDICTOR_A2 = Cell("mhe-q", "byol-mhe", options=mhe(PREDICTOR))
@@ -60,8 +61,11 @@ BY_UPDATE, BY_BATCH = "scaled by 1024 (an update)", "scaled by the batch"
 
 
 def _batches(label: str, whole: Cell, *accuracies: float) -> tuple[Row, ...]:
-    """Gradients of 1024 / B batches of B images are averaged: one update as before, on smaller batches. Its learning
-    rate is that of 1024 images or, in the second reading, that of B images."""
+    """Rows of a method in tab:batch.
+
+    Gradients of 1024 / B batches of B images are averaged: one update, on smaller batches. Its learning rate is that
+    of 1024 images or, in the second reading, that of B images.
+    """
     rows = [Row((label, "1024", BY_UPDATE), whole, {"top-1": accuracies[0]})]
     for batch, accuracy in zip((512, 256, 128), accuracies[1:], strict=True):
         smaller = {**whole.options, "micro_batch": batch}

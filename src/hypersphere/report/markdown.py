@@ -1,4 +1,4 @@
-"""RESULTS.md: a summary, every table beside the paper's numbers, figures, claims. Written from results/ alone."""
+"""The text of RESULTS.md: a summary, all tables beside the published numbers, figures and claims."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from hypersphere.paper.state import Evidence, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.verdict import Judge
 from hypersphere.report.dose import dose_table
-from hypersphere.report.pipes import pipes
+from hypersphere.report.markdown_blocks import folded, pipe_table
 from hypersphere.report.summary import summary
-from hypersphere.report.verdicts import claims_part, folded, untested
+from hypersphere.report.verdicts import claims_part, untested
 from hypersphere.runs.results import Result
 from hypersphere.util.intervals import estimate
 
@@ -61,7 +61,13 @@ _TITLES = {
 def results_page(
     evidence: Evidence, tables: Iterable[Table] = TABLES.values(), figures: dict[str, str] | None = None
 ) -> str:
-    """`figures`: those that are drawn, by name, and where; "forest" is the summary's."""
+    """The page.
+
+    Args:
+        evidence: All results.
+        tables: Tables of the paper.
+        figures: Paths of the figures that are drawn, by name; "forest" is the one of the summary.
+    """
     drawn, judge = figures or {}, Judge(evidence)
     shown = [*tables, BESIDE, *OWN_TABLES.values()]
     run = [table for table in shown if evidence.protocols(table.cells)]
@@ -81,7 +87,7 @@ def results_page(
 
 
 def _table(table: Table, evidence: Evidence) -> str:
-    """And every seed of it, folded."""
+    """A table, and below it the results of every seed, folded."""
     protocols = _protocols(table, evidence)
     header = [*table.header]
     for metric in table.metrics:
@@ -91,14 +97,14 @@ def _table(table: Table, evidence: Evidence) -> str:
     kept = [row for row in table.rows if row.published or _has_run(row, evidence, protocols)]
     rows = (_row(row, table, evidence, protocols) for row in kept)
     title = _TITLES.get(table.name, table.name) + f" (`{table.name}`)" * (table.name in OWN_TABLES)
-    lines = [f"## {title}", "", f"{table.caption}.", "", *pipes(header, rows), ""]
+    lines = [f"## {title}", "", f"{table.caption}.", "", *pipe_table(header, rows), ""]
     missing = [row.cell.name for row in table.rows if row not in kept and row.cell is not None]
     lines += [f"Not run yet: {', '.join(missing)}.", ""] if missing else []
     return "\n".join([*lines, _every_seed(table, evidence, protocols)])
 
 
 def _protocols(table: Table, evidence: Evidence) -> list[Protocol]:
-    """Of a table's columns: its own, where it has one."""
+    """Protocols of a table's columns."""
     return evidence.protocols(table.cells) if table.protocol == AS_WRITTEN else [table.protocol]
 
 
@@ -115,18 +121,20 @@ def _every_seed(table: Table, evidence: Evidence, protocols: Sequence[Protocol])
     header = ["cell", "protocol", "seed", *table.metrics, "diverged"]
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return folded("Every seed", pipes(header, rows))
+    return folded("Every seed", pipe_table(header, rows))
 
 
 def _folded_table(table: Table) -> str:
-    """Of one without any result: what was published."""
+    """The published numbers of a table without results."""
     header = [*table.header, *(f"{metric}, paper" for metric in table.metrics if is_published(table, metric))]
-    rows = ([*row.labels, *(row.told(m) for m in table.metrics if is_published(table, m))] for row in table.rows)
-    return folded(f"{_TITLES.get(table.name, table.name)}: {table.caption}", pipes(header, rows))
+    rows = (
+        [*row.labels, *(row.published_text(m) for m in table.metrics if is_published(table, m))] for row in table.rows
+    )
+    return folded(f"{_TITLES.get(table.name, table.name)}: {table.caption}", pipe_table(header, rows))
 
 
 def _mechanism(judge: Judge) -> str:
-    """What each question's cell differs from its baseline by."""
+    """The difference between each question's cell and its baseline."""
     protocol = OWN_TABLES["mechanism"].protocol
     rows = []
     for question in QUESTIONS:
@@ -134,24 +142,25 @@ def _mechanism(judge: Judge) -> str:
         effect = judge.effect(claim, protocol)
         if effect is not None:
             rows.append((question.sentence, f"{question.cell.name} − {question.baseline.name}", str(effect)))
-    return "\n".join([*pipes(("question", "difference", "top-1"), rows), ""]) if rows else ""
+    return "\n".join([*pipe_table(("question", "difference", "top-1"), rows), ""]) if rows else ""
 
 
 def _figure(figure: Figure, path: str | None, evidence: Evidence) -> str:
     protocol = evidence.whole(figure.needed)
-    told = "" if protocol in (None, AS_WRITTEN) else f" Runs: {protocol}."
+    notes = "" if protocol in (None, AS_WRITTEN) else f" Runs: {protocol}."
     missing = [cell.name for cell in figure.cells if not evidence.of(cell, protocol or AS_WRITTEN)]
     if path and missing:
-        told += f" Not run yet: {', '.join(missing)}."
+        notes += f" Not run yet: {', '.join(missing)}."
     if figure.kind == "curve" and protocol is not None:
-        ends = (f"{title} {shown(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
-        told += f" On the test set, at the end: {'; '.join(ends)}."
+        ends = (f"{title} {measured_text(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
+        notes += f" On the test set, at the end: {'; '.join(ends)}."
     lacks = "runs are missing" if protocol is None else "that needs `pip install 'hypersphere[report]'`"
     drawn = f"![{figure.caption.split('; ')[0]}]({path})" if path else f"Not drawn yet: {lacks}."
-    return f"## {figure.name}\n\n{figure.caption}.{told}\n\n{drawn}\n"
+    return f"## {figure.name}\n\n{figure.caption}.{notes}\n\n{drawn}\n"
 
 
 def is_published(table: Table, metric: str) -> bool:
+    """Whether the paper reports a metric in a table."""
     return any(metric in row.published for row in table.rows)
 
 
@@ -159,13 +168,13 @@ def _row(row: Row, table: Table, evidence: Evidence, protocols: Sequence[Protoco
     yield from row.labels
     for metric in table.metrics:
         if is_published(table, metric):
-            yield row.told(metric)
+            yield row.published_text(metric)
         for protocol in protocols:
-            yield "–" if row.cell is None else shown(row.cell, metric, evidence, protocol)
+            yield "–" if row.cell is None else measured_text(row.cell, metric, evidence, protocol)
 
 
-def shown(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> str:
-    """Ours, in words where there is no number."""
+def measured_text(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> str:
+    """Our mean with its interval; "diverged", "stale" or nothing if there is no number."""
     found = estimate([*evidence.values(cell, metric, protocol).values()])
     lost = evidence.diverged(cell, protocol)
     if found is None:
@@ -175,7 +184,7 @@ def shown(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> st
 
 
 def _stale(evidence: Evidence, tables: Sequence[Table]) -> Iterable[str]:
-    """What no table above counts, if there is any."""
+    """Results that no table above counts, if there are any."""
     cells = [*dict.fromkeys((*itertools.chain(*(table.cells for table in tables)), *every_cell()))]
     header = ("cell", "seed", "differs from as written in", *METRICS)
     changed = [(_differences(cell, old), old) for cell in cells for old in evidence.stale(cell)]
@@ -185,7 +194,7 @@ def _stale(evidence: Evidence, tables: Sequence[Table]) -> Iterable[str]:
         (old.cell, str(old.config.seed), how, *(_number(old, metric) for metric in METRICS)) for how, old in changed
     ]
     if rows:
-        yield "\n".join([STALE, *pipes(header, rows), ""])
+        yield "\n".join([STALE, *pipe_table(header, rows), ""])
 
 
 def _differences(cell: Cell, old: Result) -> str:

@@ -1,4 +1,4 @@
-"""The claims' part of RESULTS.md: the rule, each claim with its test, and what the rule before it said."""
+"""The part of RESULTS.md about claims: the rule, each claim with its verdict, and the verdicts of the rule before."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from hypersphere.paper.claims import CLAIMS, NETWORKS, factorial, interactions
 from hypersphere.paper.history import REASONS, VERSION_1
 from hypersphere.paper.tables import BYOL, TABLES, UNI
 from hypersphere.paper.verdict import WORDS, Judge, Verdict
-from hypersphere.report.pipes import pipes
+from hypersphere.report.markdown_blocks import folded, pipe_table
 
 RULE = """## Claims
 
@@ -54,19 +54,16 @@ Judged = tuple[Claim, Verdict]
 
 
 def claims_part(judge: Judge, protocols: Sequence[Protocol]) -> list[str]:
+    """Paragraphs of the part."""
     parts = [RULE, *(_claims(judge, protocol) for protocol in protocols)]
     return [*parts, _factorial(judge, protocols), _version_1(judge)]
 
 
 def untested(judge: Judge, protocols: Sequence[Protocol]) -> str:
-    """Claims that no protocol has runs of."""
+    """Claims without runs in any protocol."""
     rest = [c for c in CLAIMS if all(judge(c, p).word == "not tested" for p in (AS_WRITTEN, *protocols))]
     rows = ((claim.sentence, claim.test, published(claim)) for claim in rest)
-    return folded(f"Claims without runs: {len(rest)}", pipes(("claim", "test", "published effect"), rows))
-
-
-def folded(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"<details><summary>{title}</summary>", "", *lines, "", "</details>", ""])
+    return folded(f"Claims without runs: {len(rest)}", pipe_table(("claim", "test", "published effect"), rows))
 
 
 def _claims(judge: Judge, protocol: Protocol) -> str:
@@ -79,10 +76,10 @@ def _claims(judge: Judge, protocol: Protocol) -> str:
     header = ("claim", "test", "published effect", "our effect", "family's interval", "verdict")
     known = [one for one in tested if one[1].effect is not None and one[1].effect.spread]
     single = [one for one in tested if one not in known]
-    lines += [*pipes(header, (_row(*one, protocol) for one in known)), ""] if known else []
+    lines += [*pipe_table(header, (_row(*one, protocol) for one in known)), ""] if known else []
     if single:
         rows = ((*_row(*one, protocol),)[:-2] for one in single)
-        lines += [folded(f"Undecided, a cell has one seed: {len(single)}", pipes(header[:-2], rows))]
+        lines += [folded(f"Undecided, a cell has one seed: {len(single)}", pipe_table(header[:-2], rows))]
     return "\n".join(lines)
 
 
@@ -90,8 +87,8 @@ def _counted(found: Sequence[Judged]) -> str:
     counts = Counter(verdict.word for _, verdict in found)
     if len(counts) == 1:
         return f"All {len(found)} claims are {next(iter(counts))}"
-    told = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
-    return f"Of {len(found)} claims {told}"
+    words = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
+    return f"Of {len(found)} claims {words}"
 
 
 def _row(claim: Claim, verdict: Verdict, protocol: Protocol) -> Iterable[str]:
@@ -100,10 +97,11 @@ def _row(claim: Claim, verdict: Verdict, protocol: Protocol) -> Iterable[str]:
     yield published(claim)
     yield ("" if verdict.effect is None else str(verdict.effect)) + of_batch(claim, protocol)
     yield "" if verdict.half_width is None else f"± {verdict.half_width:.2f}"
-    yield verdict.told
+    yield verdict.description
 
 
 def published(claim: Claim) -> str:
+    """The published effect with its interval; empty if nothing was published."""
     if claim.published is None:
         return ""
     return f"{claim.published:+.2f} ± {claim.published_half_width:.2f}"
@@ -117,7 +115,7 @@ def _factorial(judge: Judge, protocols: Sequence[Protocol]) -> str:
     header = ("effect", "published", *(f"ours {protocol}" for protocol in shown))
     columns = [[str(effect or "") for effect in of] for of in shown.values()]
     rows = ([name, published(claim), *(c[at] for c in columns)] for at, (name, claim) in enumerate(effects))
-    return FACTORIAL + "\n".join([*pipes(header, rows), ""])
+    return FACTORIAL + "\n".join([*pipe_table(header, rows), ""])
 
 
 def _effects_of(table: Table) -> Iterable[tuple[str, Claim]]:
@@ -134,20 +132,22 @@ def _version_1(judge: Judge) -> str:
     rows = []
     for sentence, protocol, effect, word in VERSION_1:
         now = judge(by_sentence[sentence], protocol)
-        rows.append((sentence, str(protocol), effect, word, str(now.effect or ""), now.told))
+        rows.append((sentence, str(protocol), effect, word, str(now.effect or ""), now.description))
     header = ("claim", "protocol", "effect, version 1", "verdict, version 1", "effect now", "verdict now")
-    return BEFORE.format(reasons=REASONS) + "\n".join([*pipes(header, rows), ""])
+    return BEFORE.format(reasons=REASONS) + "\n".join([*pipe_table(header, rows), ""])
 
 
 def of_batch(claim: Claim, protocol: Protocol) -> str:
-    """A word on claims about the uniformity loss, which depends on the batch, by a protocol with another batch than the
-    paper's: what the paper itself has there."""
+    """A remark on claims about the uniformity loss, which depends on the batch, if the protocol changes the batch.
+
+    The remark says what the paper reports for that batch.
+    """
     ours, written = ([of.config(cell, 0) for cell in claim.cells] for of in (protocol, AS_WRITTEN))
     if not any(config.uniformity > 0 for config in ours) or [c.batch for c in ours] == [c.batch for c in written]:
         return ""
-    told = f", at {ours[0].batch} images at once"
+    remark = f", at {ours[0].batch} images at once"
     if claim.cells == (UNI, BYOL) and claim.metric == "top-1":
         accuracy = {row.labels[:2]: row.published["top-1"] for row in TABLES["tab:batch"].rows}
         there = accuracy["BYOL + Uni", f"{ours[0].batch}"] - accuracy["BYOL", f"{ours[0].batch}"]
-        told += f", where the paper's tab:batch has {there:+.2f}"
-    return told
+        remark += f", where the paper's tab:batch has {there:+.2f}"
+    return remark
