@@ -46,8 +46,8 @@ def _circle(name: str, method: str = "byol", **options: Any) -> Cell:
 
 # The appendix regularizes projector and predictor ("g and q unless stated otherwise"). Two variants are ours. MHE of
 # all layers includes the two neurons of the output, which have least energy if they are opposite: then the output
-# (z, −z) has two directions only. The 4096 neurons of the projector's first layer lie on a circle, too, and their energy
-# outweighs all else. We saw this in the first seed; the second variant leaves out these two layers.
+# (z, −z) has two directions only. The 4096 neurons of the projector's first layer lie on a circle, too, and their
+# energy outweighs all else. We saw this in the first seed; the second variant leaves out these two layers.
 NOT_OUTPUT = ("encoder.features", "encoder.head", "projector.[1-9]*", "predictor")
 RANDOM = Cell("circle-random", "byol", options=_circle("random").options, trained=False, probes=("knn",))
 _PLAIN, _HEADS = _circle("byol"), _circle("mhe-gq", "byol-mhe", **mhe(HEADS))
