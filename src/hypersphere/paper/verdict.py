@@ -1,4 +1,4 @@
-"""The rule that judges claims, version 2. `history.py` has version 1 and why it was replaced.
+"""The rule that judges claims, version 2. RESULTS.md has version 1 and why it was replaced.
 
 1. The effect of a claim is a combination of cell means (most often a difference) over all seeds that have run; seeds of
    different cells are not paired. A seed that diverged counts as the worst result.

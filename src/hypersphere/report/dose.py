@@ -8,14 +8,7 @@ from hypersphere.paper.claims import NETWORKS
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.report.markdown_blocks import pipe_table
-
-DOSE = """## Energy removed and accuracy gained
-
-The energy (a2) of a network's weights at the end of training, as the share of BYOL's excess that is gone: 0 % is
-BYOL's energy, 100 % the lowest energy among these runs. Beside it the linear accuracy gained over BYOL, in points, and
-the effective rank of the features. Runs: {protocol}, means over seeds.
-
-"""
+from hypersphere.report.templating import render_text
 
 
 def dose_table(evidence: Evidence) -> str:
@@ -30,7 +23,8 @@ def dose_table(evidence: Evidence) -> str:
     if BYOL not in known or len(known) < 2:
         return ""
     header = ("cell", *(f"{network}: removed" for network in NETWORKS), "top-1 gained", "effective rank")
-    return "\n".join([DOSE.format(protocol=protocol), *pipe_table(header, _rows(evidence, known, protocol)), ""])
+    table = "\n".join(pipe_table(header, _rows(evidence, known, protocol)))
+    return render_text("dose.md", protocol=protocol, table=table) + "\n"
 
 
 def _rows(evidence: Evidence, known: dict[Cell, list[float]], protocol: Protocol) -> Iterable[Iterable[str]]:

@@ -14,40 +14,12 @@ from hypersphere.paper.tables import TABLES
 from hypersphere.paper.verdict import Judge
 from hypersphere.report.dose import dose_table
 from hypersphere.report.markdown_blocks import folded, pipe_table
-from hypersphere.report.summary import summary
-from hypersphere.report.verdicts import claims_part, untested
+from hypersphere.report.summary import conclusions, main_claims
+from hypersphere.report.templating import render_text
+from hypersphere.report.verdicts import factorial_table, untested, verdicts, version_1_table
 from hypersphere.runs.results import Result
 from hypersphere.util.intervals import estimate
 
-HEAD = """# Results
-
-Written by `hypersphere reproduce` from the files in `results/`; do not edit.
-
-"""
-TERMS = """## How to read the tables
-
-Our numbers are means over n seeds ± the half-width of their 95 % t-interval, of the last epoch, on the test set. *As
-written* uses the hyperparameters of the paper's text. *Tuned* uses some that were chosen for BYOL on validation images:
-{tuned}; all variants use the same. We tuned twice: the first choice
-(crop_min and batch) was evaluated once on the test set (see Stale). Fewer epochs than the paper's are a protocol of
-their own.
-
-- **top-1, top-5**: accuracy in per cent of a linear classifier on the frozen encoder, trained on random crops
-  (`linear`). **linear-cached**: of one on stored features.
-- **k-NN**: accuracy in per cent of the weighted vote of the 200 nearest training images (cosine, T = 0.1; ImageNet: 20,
-  T = 0.07).
-- **uniformity**: log of the mean Gaussian potential G2 of the encoder's features on the unit sphere (t = 2), of the
-  test images: 0 if they coincide, lower is more uniform. **effective rank**: of the same features.
-- **energy**: mean of 1/θ² over pairs (a2), θ the angle between them.
-- **training time, %**: 100 times the logarithm of the seconds, so that differences are per cent; 5 % more is 4.88.
-- Names of cells, such as mhe-fq: MHE regularizes **f** the encoder, **g** the projector, **q** the predictor; a2 unless
-  **s0** … **a1** name another power; **weight**: of MHE, 10 unless named; **batch**: images at once, **-lr**: learning
-  rate scaled by them; **no-bn**: without BatchNorm; **circle**: AlexNet with two outputs.
-"""
-STALE = """## Stale
-
-Results of configs that no cell has any more. No number above includes them.
-"""
 _TITLES = {
     "beside": "Neighbours, uniformity and rank",
     "mechanism": "What MHE does",
@@ -72,18 +44,25 @@ def results_page(
     shown = [*tables, BESIDE, *OWN_TABLES.values()]
     run = [table for table in shown if evidence.protocols(table.cells)]
     protocols = all_protocols(evidence)
-    tuned = ", ".join(f"{name} {value}" for name, value in TUNED.items())
-    parts = [HEAD + summary(judge, protocols, drawn.get("forest")), TERMS.format(tuned=tuned)]
+    blocks: list[str] = []
     for table in run:
-        parts += [_table(table, evidence)]
-        parts += [dose_table(evidence)] * (table.name == "tab:weight")
-        parts += [_mechanism(judge)] * (table.name == "mechanism")
-    parts += [_figure(figure, drawn.get(name), evidence) for name, figure in FIGURES.items()]
-    parts += claims_part(judge, protocols)
-    parts += _stale(evidence, shown)
-    parts += ["## Not run yet\n", untested(judge, protocols)]
-    parts += [_folded_table(table) for table in shown if table not in run]
-    return "\n".join(filter(None, parts))
+        blocks += [_table(table, evidence)]
+        blocks += [dose_table(evidence)] * (table.name == "tab:weight")
+        blocks += [_mechanism(judge)] * (table.name == "mechanism")
+    page = render_text(
+        "results.md",
+        forest=drawn.get("forest"),
+        conclusions=conclusions(main_claims(judge, protocols)),
+        tuned=", ".join(f"{name} {value}" for name, value in TUNED.items()),
+        tables=[*filter(None, blocks)],
+        drawings=[_figure(figure, drawn.get(name), evidence) for name, figure in FIGURES.items()],
+        verdicts=[*filter(None, (verdicts(judge, protocol) for protocol in protocols))],
+        factorial=factorial_table(judge, protocols),
+        version_1=version_1_table(judge),
+        stale=_stale(evidence, shown),
+        missing=[untested(judge, protocols), *(_folded_table(table) for table in shown if table not in run)],
+    )
+    return page.rstrip("\n") + "\n"
 
 
 def _table(table: Table, evidence: Evidence) -> str:
@@ -183,7 +162,7 @@ def measured_text(cell: Cell, metric: str, evidence: Evidence, protocol: Protoco
     return f"{found}, {len(lost)} diverged" if lost else str(found)
 
 
-def _stale(evidence: Evidence, tables: Sequence[Table]) -> Iterable[str]:
+def _stale(evidence: Evidence, tables: Sequence[Table]) -> str:
     """Results that no table above counts, if there are any."""
     cells = [*dict.fromkeys((*itertools.chain(*(table.cells for table in tables)), *every_cell()))]
     header = ("cell", "seed", "differs from as written in", *METRICS)
@@ -193,8 +172,7 @@ def _stale(evidence: Evidence, tables: Sequence[Table]) -> Iterable[str]:
     rows = [
         (old.cell, str(old.config.seed), how, *(_number(old, metric) for metric in METRICS)) for how, old in changed
     ]
-    if rows:
-        yield "\n".join([STALE, *pipe_table(header, rows), ""])
+    return "\n".join(pipe_table(header, rows)) if rows else ""
 
 
 def _differences(cell: Cell, old: Result) -> str:

@@ -1,4 +1,4 @@
-"""The summary in RESULTS.md: ten claims in one figure and one paragraph, and where we differ from the paper."""
+"""The main claims, and the paragraph about them in RESULTS.md."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,26 +6,8 @@ from typing import NamedTuple
 from hypersphere.paper.cells import Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.claims import CLAIMS, MAIN
-from hypersphere.paper.deviations import DEVIATIONS
 from hypersphere.paper.verdict import WORDS, Judge, Verdict
-from hypersphere.report.markdown_blocks import pipe_table
 from hypersphere.report.verdicts import of_batch, published
-
-SUMMARY = """## Summary
-
-{picture}Ten claims of the paper with their effects and 95 % intervals. *Paper*: the published effect; its interval
-counts the sampling of 5,000 test images only, as an upper bound. *Ours*: our runs with the paper's options for 300
-epochs; *tuned*: with options tuned for BYOL; *100 ep.*: with the paper's options for 100 epochs. Their intervals count
-the variance of n seeds only; one seed has none. The shaded side is the claimed one. Verdicts use the wider intervals of
-whole families of claims (see Claims). MHE is the minimum-hyperspherical-energy regularizer of the weights; *a2* is its
-angular energy with power 2, *2* the Euclidean one. G2 is the uniformity of features.
-
-"""
-DIFFERENCES = """### Where we differ from the paper
-
-What the text leaves open, and what we changed. More is in the docstrings of `src/hypersphere/paper`.
-
-"""
 
 
 class MainClaim(NamedTuple):
@@ -51,16 +33,6 @@ def main_claims(judge: Judge, protocols: Sequence[Protocol]) -> list[MainClaim]:
     return shown
 
 
-def summary(judge: Judge, protocols: Sequence[Protocol], picture: str | None) -> str:
-    """The summary; `picture` is the path of the forest plot, if it is drawn."""
-    shown = main_claims(judge, protocols)
-    drawn = f"![The ten main claims: published and found effects with their intervals]({picture})\n\n"
-    rows = ((d.point, d.paper, d.here) for d in DEVIATIONS)
-    table = "\n".join(pipe_table(("point", "paper", "here"), rows))
-    head = SUMMARY.format(picture=drawn if picture else "")
-    return head + conclusions(shown) + "\n" + DIFFERENCES + table + "\n"
-
-
 def conclusions(shown: Sequence[MainClaim]) -> str:
     """One paragraph about the verdicts."""
     by_word: dict[str, list[str]] = {word: [] for word in WORDS}
@@ -72,7 +44,7 @@ def conclusions(shown: Sequence[MainClaim]) -> str:
     sentences = [f"Of the {len(shown)} main claims {decided or 'none'} {'is' if decided == 1 else 'are'} decided."]
     sentences += [f"*{word.capitalize()}*: {'; '.join(of_word)}." for word, of_word in by_word.items() if of_word]
     sentences += [f"The other {waiting} need more runs: one of their cells has fewer than two seeds."] * (waiting > 0)
-    return " ".join(sentences) + "\n"
+    return " ".join(sentences)
 
 
 def _answer(shown: MainClaim) -> str:

@@ -1,24 +1,35 @@
-"""The Jinja2 templates of the HTML pages. Templates escape all text that is not `Markup` already."""
+"""The Jinja2 templates of the pages. HTML templates escape all text that is not `Markup` already."""
 
 import math
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Fill a template of the folder `templates`."""
-    return Markup(_environment().get_template(template).render(values))
+    """Fill an HTML template of the folder `templates`."""
+    return Markup(render_text(template, **values))
+
+
+def render_text(template: str, **values: Any) -> str:
+    """Fill a template of the folder `templates`; nothing is escaped in Markdown."""
+    return _environment().get_template(template).render(values)
 
 
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("hypersphere.report")
-    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found = Environment(
+        loader=loader,
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     found.filters |= {"number": number, "short": short}
     return found
 
