@@ -93,6 +93,7 @@ class Model(nn.Module):
         deactivate_requires_grad(self.slow)
 
     def loss(self, views: list[torch.Tensor], criterion: Any) -> torch.Tensor:
+        """BYOL's symmetric loss of two views."""
         fast = [self.predictor(self.projector(self.backbone(view))) for view in views]
         with torch.no_grad():
             slow = [self.slow(view) for view in views]

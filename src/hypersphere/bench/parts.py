@@ -50,6 +50,7 @@ class Bench:
 
     @functools.cached_property
     def images(self) -> Images:
+        """Training images, on the device."""
         config = self.configs[0]
         return load_data(config.data, "test", config.root)[0].to(self.how.device)
 

@@ -161,6 +161,7 @@ def efficiencies(found: dict[str, float]) -> dict[str, float]:
 
 
 def main() -> None:
+    """Print the figures as JSON."""
     torch.set_num_threads(1)
     with joined(torch.device("cpu"), 600):
         if size() > 1:

@@ -31,6 +31,7 @@ class Line:
 
     @property
     def style(self) -> str:
+        """CSS classes of its colour and dashes."""
         return f"colour-{self.place % COLOURS} dash-{self.place % DASHES}"
 
 

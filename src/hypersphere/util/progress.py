@@ -74,7 +74,8 @@ def parse_duration(text: str) -> float:
 class Progress:
     """Receives the progress of a task; this one shows nothing."""
 
-    def update(self, done: int, note: str = "") -> None: ...
+    def update(self, done: int, note: str = "") -> None:
+        """Report how many steps are done; `note` is shown beside the bar."""
 
 
 @contextlib.contextmanager
