@@ -14,6 +14,8 @@ from hypersphere.paper.tables import (
     BY_BATCH,
     BY_UPDATE,
     BYOL,
+    NO_BN,
+    NO_BN_MHE,
     PREDICTOR_A2,
     PREDICTOR_S2,
     TABLES,
@@ -28,7 +30,6 @@ FURTHER = Table(
     (Row(("SimCLR",), SIMCLR, {}),),
     measures=("top-1", "k-NN", "uniformity"),
 )
-_WITHOUT, _WITHOUT_MHE = (row.cell for row in TABLES["tab:bn"].rows if row.labels[0] == "–")
 BESIDE = Table(
     "beside",
     "What claims compare of the tables' cells beside linear accuracy: CIFAR-10, ResNet-18, 300 epochs",
@@ -41,10 +42,9 @@ BESIDE = Table(
             ("BYOL-MHE, predictor", PREDICTOR_A2),
             ("BYOL-MHE, projector and predictor", HEADS_A2),
             ("BYOL-MHE, all networks", ALL_A2),
-            ("BYOL without BatchNorm", _WITHOUT),
-            ("BYOL-MHE, all networks, without BatchNorm", _WITHOUT_MHE),
+            ("BYOL without BatchNorm", NO_BN),
+            ("BYOL-MHE, all networks, without BatchNorm", NO_BN_MHE),
         )
-        if cell is not None
     ),
     measures=("k-NN", "uniformity", "effective rank"),
 )
@@ -107,6 +107,7 @@ def _on_circle() -> Iterator[Claim]:
     """Claims about BYOL-MHE were written before their runs, the others after the first seed."""
     panel, without = (dict(FIGURES[f].panels) for f in ("fig:uni", "fig:pca"))
     byol = panel["BYOL"]
+    all_layers, not_output = without["no BN, MHE, all layers"], without["no BN, MHE, not at the output"]
     for sentence, more, less in (
         ("contrastive features are more uniform than BYOL's", panel["contrastive (SimCLR)"], byol),
         ("BYOL's features are more uniform than a random encoder's", byol, panel["random encoder"]),
@@ -117,16 +118,8 @@ def _on_circle() -> Iterator[Claim]:
         ("MHE except at the output (ours) makes features more uniform", panel["BYOL-MHE, not at the output"], byol),
         ("without BatchNorm, MHE makes features more uniform", without["no BN, MHE"], without["no BN, no MHE"]),
         ("MHE without BatchNorm is more uniform than BatchNorm", without["no BN, MHE"], byol),
-        (
-            "MHE of all layers (ours), without BatchNorm, is more uniform than BatchNorm",
-            without["no BN, MHE, all layers"],
-            byol,
-        ),
-        (
-            "MHE except at the output (ours), without BatchNorm, is more uniform than BatchNorm",
-            without["no BN, MHE, not at the output"],
-            byol,
-        ),
+        ("MHE of all layers (ours), without BatchNorm, is more uniform than BatchNorm", all_layers, byol),
+        ("MHE except at the output (ours), without BatchNorm, is more uniform than BatchNorm", not_output, byol),
     ):
         yield Claim(f"On the circle, {sentence}.", "uniformity", difference(more, less), -1, family="on the circle")
 

@@ -66,9 +66,9 @@ _VARIANTS = (
 )
 (HEADS_A2,) = (cell for cell in TABLES["tab:sections"].cells if cell.name == "mhe-gq")
 _SHOWN = "the first seed is shown, G2 is the mean over n; dashed: evenly spread"
-_SAID = "of CIFAR-10 where the paper shows STL-10"
-_READING = "BYOL-MHE regularizes projector and predictor, as the appendix says"
-_WATCHED = "training images (the test set is for the end)"
+_DATA = "of CIFAR-10 where the paper shows STL-10"
+_LAYERS = "BYOL-MHE regularizes projector and predictor, as the appendix says"
+_IMAGES = "training images (the test set is for the end)"
 
 _BATCHES = tuple((", ".join(row.labels), row.cell) for row in TABLES["tab:batch"].rows if row.cell is not None)
 
@@ -107,22 +107,22 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             "fig:layer_uniformity_mhe",
-            f"Hyperspherical energy (a2) of the pooled outputs of each ResNet-18 stage, of 1024 {_WATCHED}; {_READING}",
+            f"Hyperspherical energy (a2) of the pooled outputs of each ResNet-18 stage, of 1024 {_IMAGES}; {_LAYERS}",
             "blocks",
             (("BYOL", BYOL), ("BYOL-MHE", HEADS_A2), ("BYOL-MHE, all networks (ours)", ALL_A2)),
             optional=frozenset({"BYOL-MHE, all networks (ours)"}),
         ),
         Figure(
             "fig:g2",
-            f"Uniformity G2 of features of 5,000 {_WATCHED}; the MHE objective, energy (a2) of all weights; {_SAID}; "
-            f"{_READING}",
+            f"Uniformity G2 of features of 5,000 {_IMAGES}; the MHE objective, energy (a2) of all weights; {_DATA}; "
+            f"{_LAYERS}",
             "dynamics",
             (("BYOL", BYOL), ("BYOL-MHE", HEADS_A2), ("BYOL-MHE, all networks (ours)", ALL_A2)),
             optional=frozenset({"BYOL-MHE, all networks (ours)"}),
         ),
         Figure(
             "fig:knn",
-            f"k-NN accuracy during training, of 5,000 images by neighbours among 45,000 others, {_WATCHED}; {_SAID}",
+            f"k-NN accuracy during training, of 5,000 images by neighbours among 45,000 others, {_IMAGES}; {_DATA}",
             "curve",
             (("BYOL", BYOL), ("BYOL + Uni", UNI), ("BYOL-MHE, predictor", PREDICTOR_A2)),
         ),

@@ -21,7 +21,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from hypersphere.config import Config
 from hypersphere.paper.catalogue import every_cell
@@ -34,7 +34,7 @@ from hypersphere.paper.state import Evidence, measured, worst
 Word = Literal[
     "reproduced", "smaller than published", "no effect", "opposite", "undecided", "not tested"
 ]  # in the order of the page
-WORDS: tuple[Word, ...] = Word.__args__  # type: ignore[attr-defined]
+WORDS: tuple[Word, ...] = get_args(Word)
 MARGINS = {"top-1": 0.5, "top-5": 0.5, "k-NN": 0.5, "linear-cached": 0.5}  # points
 TIME = "training time, %"
 COLLAPSED = {"uniformity": 0.05, "effective rank": 0.1}  # a run this close to the worst has collapsed; others: 1
