@@ -1,6 +1,6 @@
-"""A user's mistake, or the world's: told in one line, without a traceback at the command line.
+"""Errors whose message alone tells the user what to change; the command line prints them without a traceback.
 
-Messages name options as Python does, in backticks (`micro_batch`); the command line shows them as its own.
+Messages quote options as Python names in backticks (`micro_batch`); the command line prints them as `--micro-batch`.
 """
 
 import contextlib
@@ -10,53 +10,72 @@ from collections.abc import Iterable, Iterator
 
 
 class UserError(ValueError):
-    joint = False  # whether it was told while the processes of a job worked together: before, all make the same mistake
+    """A mistake in the input or the environment, which the user can correct.
+
+    Attributes:
+        joint: Whether the error was raised while the processes of a job worked together. Before that, every process
+            makes the same mistake, so only the first one prints it.
+    """
+
+    joint = False
 
 
 class Diverged(UserError):
-    """A run whose loss is no number any more."""
+    """The loss of a run is no longer finite."""
 
 
 class Collapsed(UserError):
-    """A run whose features are all but one point, and that was to stop then."""
+    """The features of a run have collapsed to nearly one point, and the run was set to stop then."""
 
 
 class RunsFailed(UserError):
-    """Some of many runs, when the others are done."""
+    """Some runs of a sweep failed; the others are finished."""
 
-    status = 1  # of the command; that of another mistake is 2
+    status = 1  # exit status of the command; other user errors exit with 2
 
 
 class Elsewhere(UserError):
-    """What another process of the job tells: this one ends without a word."""
+    """Another process of the job reports the error, so this one exits silently."""
 
 
 @contextlib.contextmanager
 def refusals_told() -> Iterator[None]:
-    """A path that one may not enter is a user's mistake: wherever it is met first, even in asking whether it exists."""
+    """Turn a `PermissionError` about a file into a `UserError`."""
     try:
         yield
     except PermissionError as error:
-        if error.filename is None:  # of no file
+        if error.filename is None:  # not about a file
             raise
-        told = f"permission denied for {error.filename}, or for a folder above it"
-        raise UserError(f"{told}: choose another, or have its owner let you in") from None
+        denied = f"permission denied for {error.filename}, or for a folder above it"
+        raise UserError(f"{denied}: choose another path, or ask its owner for access") from None
 
 
 def with_dashes(message: str) -> str:
-    """As the command line says it: `micro_batch` → --micro-batch"""
+    """Rewrite option names for the command line.
+
+    Example:
+        >>> with_dashes("`micro_batch` must divide `batch`")
+        '--micro-batch must divide --batch'
+    """
     return re.sub(r"`(\w+)`", lambda option: "--" + option[1].replace("_", "-"), message)
 
 
 def first_line(error: BaseException) -> str:
-    """What it says, in few words; its kind where that is nothing."""
+    """First line of an error's message, at most 120 characters; its class name if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of `names`, or None if no name is similar enough."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)
 
 
 def similar(name: str, names: Iterable[str]) -> str:
+    """End of an error message about an unknown name.
+
+    Example:
+        >>> similar("bjol", ["byol", "simclr"])
+        ": did you mean 'byol'?"
+    """
     close = closest(name, names)
     return f": did you mean {close!r}?" if close else ""

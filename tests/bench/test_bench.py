@@ -115,7 +115,7 @@ def test_where_nothing_may_be_written_nothing_is_measured(tmp_path):
 def test_the_first_update_is_seen_or_its_failure_told():
     config = recipe("byol", "digits", device="cpu", batch=32)
     assert 1 < step.seconds_to_first_update(config) < 100
-    with pytest.raises(UserError, match=r"no first update was seen: .*cuda:7"):
+    with pytest.raises(UserError, match=r"the first update failed: .*cuda:7"):
         step.seconds_to_first_update(config.replace(device="cuda:7"))
 
 

@@ -197,4 +197,4 @@ def test_without_matplotlib_the_page_says_what_drawing_needs(tmp_path, monkeypat
     page = (tmp_path / "page.md").read_text()
     assert "Not drawn yet: that needs `pip install" in page.split("## fig:g2")[1].split("## ")[0]
     assert "Not drawn yet: runs are missing." in page.split("## fig:knn")[1].split("## ")[0]
-    assert "no figure is drawn" in capsys.readouterr().err
+    assert "is written without figures" in capsys.readouterr().err

@@ -188,14 +188,14 @@ def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys, monkeypatch):
     for words, told in (
         (["--budget", "25"], "'25' is not a duration"),
         (["--budget", "5m", "--workers", "0"], "--budget needs runs in processes"),
-        (["--budget", "5m", "--workers", "-1"], "--workers must be at least 0, not -1"),
+        (["--budget", "5m", "--workers", "-1"], "--workers must be at least 0, got -1"),
         (["--budget", "0m"], "--budget must be longer than 20 s, got 0m"),
         (["--budget", "5m", "--cells", "byol"], "--cells are those of a table"),
     ):
         assert main(["reproduce", *words, *where]) == 2
         assert told in capsys.readouterr().err
     assert main(["reproduce", "fig:uni", "--budget", "31s", "--seeds", "1", *where]) == 0
-    assert "nothing that is missing can be done in 31 s" in capsys.readouterr().out
+    assert "no missing run fits into 31 s" in capsys.readouterr().out
     monkeypatch.setattr(Prices, "whole", lambda self, config, probes, trained: 30.0 if not trained else 3600.0)
     assert main(["reproduce", "fig:uni", "--budget", "1m", "--seeds", "1", *where]) == 0
     assert capsys.readouterr().out.startswith("circle-random, untrained, seed 0: 30 s\n1 run: about 30 s of 60 s")

@@ -59,14 +59,14 @@ def test_an_effect_is_smaller_than_published_if_both_errors_do_not_explain_it():
     found = judged(IMPROVES, **values)
     assert (found.word, found.against_published) == ("reproduced", 0)
     larger = dataclasses.replace(IMPROVES, terms=difference(UNI, BYOL, (93.48, 90.74)))
-    assert judged(larger, **values).word == judged(larger, **values).told == "smaller than published"
+    assert judged(larger, **values).word == judged(larger, **values).description == "smaller than published"
     opposite = judged(larger, byol=[90.0, 90.01, 89.99], uni=[89.0, 89.01, 89.02])
-    assert opposite.told == "opposite; below the published effect"
+    assert opposite.description == "opposite; below the published effect"
 
 
 def test_one_seed_has_an_effect_without_interval():
     found = judged(IMPROVES, byol=BASE, uni=[91.0])
-    assert (found.effect.mean, found.half_width, found.could_have_seen) == (pytest.approx(1.0), None, None)
+    assert (found.effect.mean, found.half_width, found.detectable) == (pytest.approx(1.0), None, None)
     assert str(found.effect) == "+1.00 (n = 1 to 3)"
 
 
@@ -146,8 +146,8 @@ def test_a_seed_that_diverged_counts_as_the_worst():
     assert evidence.scores(UNI, "mean energy/layer1") == {}  # where nothing is worst
     assert (found.effect.mean, found.diverged) == (pytest.approx(50.5 - 90), 1)
     assert found.effect.spread == "Welch"  # its spread is not that of the others
-    assert "undecided, could have seen" in found.told
-    assert found.told.endswith("1 diverged")
+    assert "undecided, could have seen" in found.description
+    assert found.description.endswith("1 diverged")
     page = results_page(evidence)
     assert "BYOL + Uni diverged (n = 1)" in results_page(Evidence([*results(byol=BASE), lost, *results(mhe=BASE)]))
     assert "91.00 (n = 1), 1 diverged" in page

@@ -102,7 +102,7 @@ def test_the_example_in_contributing():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_weights:Unmeasured", "own_weights:Unmeasured has no measure"),
+        ("own_weights:Unmeasured", "own_weights:Unmeasured must implement measure"),
         (
             "own_weights:OneNumber",
             "--regularizer: OneNumber.measure must return a tensor with one number for each of 2",

@@ -14,10 +14,11 @@ from hypersphere.cli import main
 from hypersphere.cli.options import take_words
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.named import Source
-from hypersphere.report.markup import element
+from hypersphere.report.chart import Line
 from hypersphere.report.page import write_report
 from hypersphere.report.portrait import portray
 from hypersphere.report.tables import evaluated
+from hypersphere.report.templating import render
 from hypersphere.train import read_metrics
 from tests.networks import SMALL_ENCODER
 from tests.tree import Tree
@@ -112,7 +113,9 @@ def test_what_comes_from_paths_is_text(tree, file, runs):
     assert NASTY in file.parent.parent.joinpath(runs[0]).name
     assert any(NASTY in text for text in tree.said("small"))
     assert not tree.of("img")
-    assert element("p", NASTY, title=NASTY).count("<") == 2
+    drawn = render("legend.html", lines=[Line(NASTY, 0)])
+    assert drawn.count("<") == render("legend.html", lines=[Line("plain", 0)]).count("<")
+    assert Tree(drawn).said("li") == [NASTY]
 
 
 def test_differing_options_are_apart_from_the_same(tree):

@@ -83,8 +83,8 @@ def test_pictures_without_labels(folder, tmp_path, capsys):
     assert "39 training images, 39 of them watched" in capsys.readouterr().err
     assert re.search(r": \d+ training images of /", hs.diagnose(run).of)
     portrait = portray(run.path, "cpu", None)
-    assert "none of its images are held out: those shown here are some that it learnt from" in portrait.missing
-    assert "Where the features of training images point" in page([portrait])
+    assert "the run holds out no images: those shown here are training images" in portrait.missing
+    assert "Directions of the features of training images" in page([portrait])
     with pytest.raises(UserError, match="no labels"):
         run.evaluate(("knn",))
 

@@ -229,7 +229,7 @@ def test_every_option_of_our_methods_is_one_that_others_may_have():
         ("Idle", "returned a loss that does not depend on any weight"),
         ("Numbers", "its term a must be a tensor of one number"),
         ("Nothing-uni", "no projections: there is nothing to spread"),
-        ("Base", "own_nets:Base has no forward"),
+        ("Base", "own_nets:Base must implement forward"),
         ("Needs", "its __init__ needs more than is known (missing a required argument: 'gamma')"),
         ("Careless", "must keep the network that it is given as self.encoder"),
     ],
@@ -247,7 +247,7 @@ def test_mistakes_in_modules_are_told(own_folder, capsys):
     sys.modules.pop("own_nets")
     (own_folder / "own_nets.py").write_text("def f(:")
     assert main(["pretrain", "own_nets:f", "--data", "digits"]) == 2
-    assert "there is a mistake in own_nets (" in capsys.readouterr().err
+    assert "syntax error in own_nets: " in capsys.readouterr().err
 
 
 def test_our_classes_are_known_by_their_names(own_folder):

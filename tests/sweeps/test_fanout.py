@@ -76,7 +76,7 @@ def test_one_that_dies_is_taken_up_again_and_the_others_do_not_notice(tmp_path, 
     wanted = {"plain": 1, "killed-once": 2, "killed-always": 3, "crashes": 3, "mistaken": 1, "last": 1}
     assert {name: tries(tmp_path, name) for name in wanted} == wanted
     told = capfd.readouterr().err
-    assert "the run killed-once: killed by SIGKILL; taken up again (1 of 2)" in told
+    assert "the run killed-once: killed by SIGKILL; restarting it (1 of 2)" in told
     assert "the run last (6 of 6, about 0 s left)" in told
     assert "after the run plain: the page is full" in told
     assert "Traceback" not in told
@@ -95,7 +95,7 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(tmp_path, monkeypatch):
     assert processes.Processes(None, "cuda").places == 2
     assert processes.Processes(None, "cpu").places == processes.Processes(None, "cuda:1").places == 1
     three = processes.Processes(3, "auto")
-    assert [seat.gpu for seat in three.free] == ["3", "GPU-5", "3"]
+    assert [slot.gpu for slot in three.free] == ["3", "GPU-5", "3"]
     assert three.sharing == 2
     assert processes.Processes(2, "auto").sharing == 1
 
@@ -226,7 +226,7 @@ def test_on_a_ray_cluster_a_killed_worker_costs_its_own_run_only(tmp_path):
     assert found.stdout.splitlines()[-1] == "{'crashes': 'ArithmeticError: odd'}", found
     assert {file.stem for file in tmp_path.glob("*.done")} == {*"abcd", "killed"}
     assert (tries(tmp_path, "killed"), tries(tmp_path, "crashes"), tries(tmp_path, "a")) == (2, 3, 1)
-    assert "killed: its Ray worker died; taken up again (1 of 2)" in found.stderr
+    assert "killed: its Ray worker died; restarting it (1 of 2)" in found.stderr
 
 
 def test_nothing_is_started_that_would_not_be_done_in_time(tmp_path, capfd):

@@ -75,8 +75,8 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(undisturbed, 
     printed, told = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, told
     assert "2 runs: 0 finished, 0 begun, 2 to start" in printed
-    assert re.search(r"lr 0.00[48], seed 0: killed by SIGKILL; taken up again \(1 of 2\)", told)
-    assert re.search(r"stopped: \d of 2 runs are done; the same command goes on", told)
+    assert re.search(r"lr 0.00[48], seed 0: killed by SIGKILL; restarting it \(1 of 2\)", told)
+    assert re.search(r"stopped: \d of 2 runs are done; the same command continues", told)
     assert not any(Path(f"/proc/{pid}").exists() for pid in others)
 
     assert main([*SWEEP, "--workers", "0", "--out", str(out)]) == 0
@@ -308,7 +308,7 @@ def test_values_may_be_anything_that_gives_them():
 def test_a_sweep_is_not_for_a_launcher(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="started by one process, without torchrun"):
+    with pytest.raises(UserError, match="start many runs from one process, without torchrun"):
         hs.sweep("byol", "digits", over={"seed": [0]}, out=tmp_path, **SMALL)
     with pytest.raises(UserError, match=r"RANK and WORLD_SIZE are set, but not all .*MASTER_ADDR"):
         hs.pretrain("byol", "digits", **SMALL)

@@ -1,4 +1,7 @@
-"""How fast: what an update, a probe, a view and an energy take on this machine, beside what they could take."""
+"""Benchmarks: how long updates, probes, views and energies take here, beside what the machine could do.
+
+May import `runs` and the packages below it.
+"""
 
 from hypersphere.bench.parts import PARTS, bench
 

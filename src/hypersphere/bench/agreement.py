@@ -1,4 +1,4 @@
-"""Does speed change the result? The losses of a run's first updates, as it comes and by the float32 reference."""
+"""Compares the losses of a run's first updates with those of the float32 reference."""
 
 import contextlib
 import dataclasses
@@ -6,19 +6,20 @@ from collections.abc import Iterator
 
 import torch
 
+from hypersphere.bench.step import build
+from hypersphere.bench.timing import Figures
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.optim import warmup_cosine
-from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
+from hypersphere.runs.build import plan_of, view_recipe
 from hypersphere.runs.machine import Execution
-from hypersphere.train import Captured
 
-TOLERANCE = 0.01  # of the reference's loss, at each of the first 50 updates
+TOLERANCE = 0.01  # largest relative difference of the loss at each of the first 50 updates
 SEEDS = (0, 1, 2)
 
 
-def agreement(config: Config, how: Execution, images: Images, updates: int = 50) -> dict[str, dict[str, float]]:
-    """By seed: the greatest relative difference of the losses, and that of the reference from itself run again."""
+def agreement(config: Config, how: Execution, images: Images, updates: int = 50) -> dict[str, Figures]:
+    """By seed: the largest relative difference of the losses, and that of two runs of the reference."""
     plain = dataclasses.replace(
         how, precision=torch.float32, layout=torch.contiguous_format, kernels=False, graph=False, compile=False
     )
@@ -28,9 +29,9 @@ def agreement(config: Config, how: Execution, images: Images, updates: int = 50)
         reference, again = (first_losses(seeded, plain, images, updates) for _ in range(2))
         fast = first_losses(seeded, how, images, updates)
         figures = {
-            "difference_in_ten": _greatest(fast[:10], reference[:10]),
-            "difference": _greatest(fast, reference),
-            "reference_from_itself": _greatest(again, reference),
+            "difference_in_ten": _largest_difference(fast[:10], reference[:10]),
+            "difference": _largest_difference(fast, reference),
+            "reference_from_itself": _largest_difference(again, reference),
             "loss_first": reference[0].item(),
             "loss_last": reference[-1].item(),
         }
@@ -39,18 +40,14 @@ def agreement(config: Config, how: Execution, images: Images, updates: int = 50)
 
 
 def first_losses(config: Config, how: Execution, images: Images, updates: int) -> torch.Tensor:
-    """Of a run of this config, which ends after so many updates of its first epochs."""
+    """Losses of the first updates of a run, of shape (updates,)."""
     plan = plan_of(config, len(images))
     torch.manual_seed(config.seed)
-    with how.applied(), _no_shortened_mantissas(how):
-        method = build_method(config, images.channels, len(images.classes)).to(how.device)
-        trainer = trainer_of(config, method.to(memory_format=how.layout).train(), how)
-        update = Captured(trainer.update, how.device) if trainer.capture else trainer.update
+    with how.applied(), _without_tf32(how):
+        trainer, update = build(config, how, images.channels, len(images.classes))
         loader = images.loader(view_recipe(config), config.seed, how.device)
-        losses = []
-        for step, batch in zip(
-            range(updates), loader.training(plan.order(0, how.device), trainer.input_type), strict=False
-        ):
+        losses, batches = [], loader.training(plan.order(0, how.device), trainer.input_type)
+        for step, batch in zip(range(updates), batches, strict=False):
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update([batch], lr, step / plan.steps)
             losses.append(terms["loss"].clone())
@@ -58,8 +55,8 @@ def first_losses(config: Config, how: Execution, images: Images, updates: int) -
 
 
 @contextlib.contextmanager
-def _no_shortened_mantissas(how: Execution) -> Iterator[None]:
-    """A float32 reference without TF32, which torch lets convolutions use."""
+def _without_tf32(how: Execution) -> Iterator[None]:
+    """Switch off TF32, which torch lets convolutions use, for the float32 reference."""
     cudnn = torch.backends.cudnn
     with cudnn.flags(
         enabled=True,
@@ -69,5 +66,5 @@ def _no_shortened_mantissas(how: Execution) -> Iterator[None]:
         yield
 
 
-def _greatest(losses: torch.Tensor, reference: torch.Tensor) -> float:
+def _largest_difference(losses: torch.Tensor, reference: torch.Tensor) -> float:
     return ((losses - reference) / reference).abs().max().item()

@@ -1,19 +1,18 @@
-"""The energy of many neurons with its gradient: time and memory, beside the obvious formula."""
+"""Time and memory of the energy of many neurons with its gradient, beside the obvious formula."""
 
 import multiprocessing
 import threading
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from hypersphere.bench.timing import matmul_rate, milliseconds, resident_mib
+from hypersphere.bench.timing import Figures, matmul_rate, milliseconds, now, resident_mib
 from hypersphere.sphere import hyperspherical_energy
 
 
 def obvious(w: Tensor) -> Tensor:
-    """arccos(ŵŵᵀ)⁻² over i ≠ j, as one writes it first."""
+    """Mean of arccos(ŵŵᵀ)⁻² over i ≠ j, written with dense matrices."""
     unit = w / w.norm(dim=1, keepdim=True)
     cosine = (unit @ unit.T).clamp(-1 + 1e-6, 1 - 1e-6)
     n = len(w)
@@ -21,22 +20,23 @@ def obvious(w: Tensor) -> Tensor:
 
 
 def tiled(w: Tensor) -> Tensor:
+    """The same energy by our implementation."""
     return hyperspherical_energy(w, s=2, metric="geodesic")
 
 
-def on_gpu(device: torch.device, rows: int = 131_072, dimensions: int = 1024) -> dict[str, float]:
-    """One large layer. In 16-bit products of rows² · dimensions: the cosines of half the pairs take three, of numbers
-    split in two; the pulls of each pair on both its points take two."""
+def on_gpu(device: torch.device, rows: int = 131_072, dimensions: int = 1024) -> Figures:
+    """Figures of one large layer on a GPU.
+
+    In 16-bit products of rows² · dimensions, the cosines of half of the pairs take three (numbers are split in two),
+    and the gradients of both points of each pair take two.
+    """
     w = torch.randn(rows, dimensions, device=device, requires_grad=True)
     (gradient,) = torch.autograd.grad(tiled(w), w)
     del gradient
-    torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    began = time.perf_counter()
+    before, began = torch.cuda.memory_allocated(device), now(device)
     (gradient,) = torch.autograd.grad(tiled(w), w)
-    torch.cuda.synchronize(device)
-    seconds = time.perf_counter() - began
+    seconds = now(device) - began
     beyond = torch.cuda.max_memory_allocated(device) - before - gradient.nbytes
     flops = (3 + 2) * rows**2 * dimensions
     share = flops / seconds / 1e12 / matmul_rate(device, torch.float16)
@@ -49,9 +49,9 @@ def on_gpu(device: torch.device, rows: int = 131_072, dimensions: int = 1024) ->
     }
 
 
-def on_cpu(rows: int = 4096, dimensions: int = 512) -> dict[str, float]:
-    """The tiled energy beside the obvious formula under autograd, each in a process of its own."""
-    found: dict[str, float] = {}
+def on_cpu(rows: int = 4096, dimensions: int = 512) -> Figures:
+    """Figures of the tiled energy and of the obvious formula on a CPU, each in its own process."""
+    found: Figures = {}
     for name in ("obvious", "tiled"):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             seconds, mib = pool.apply(_measured, (name, rows, dimensions))
@@ -61,7 +61,7 @@ def on_cpu(rows: int = 4096, dimensions: int = 512) -> dict[str, float]:
 
 
 def _measured(name: str, rows: int, dimensions: int) -> tuple[float, float]:
-    """Median seconds, and MiB of the process beyond what it had with the weights made."""
+    """Median seconds of a gradient, and the memory that it takes in MiB."""
     torch.manual_seed(0)
     function = {"obvious": obvious, "tiled": tiled}[name]
     small = torch.randn(64, dimensions, requires_grad=True)
@@ -72,7 +72,7 @@ def _measured(name: str, rows: int, dimensions: int) -> tuple[float, float]:
 
 
 def _mib_beyond(function: Callable[[], object]) -> float:
-    """The most memory the process has while it runs, less what it had before; looked at every millisecond."""
+    """Memory in MiB that the process takes in addition while a function runs, sampled every millisecond."""
     before, seen, done = resident_mib(), [0.0], threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""A run that learns from files: does the device wait for them?"""
+"""Training from files: how long the device waits for images."""
 
 import contextlib
 import itertools
@@ -11,22 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.bench.step import operations, wait
-from hypersphere.bench.timing import matmul_rate, resident_mib
+from hypersphere.bench.step import build, operations
+from hypersphere.bench.timing import Figures, matmul_rate, now, resident_mib, seconds
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images, Listing
 from hypersphere.data.decode import read_pixels
 from hypersphere.data.loader import Crops
-from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
+from hypersphere.runs.build import plan_of, view_recipe
 from hypersphere.runs.machine import Execution
-from hypersphere.train import Captured
 from hypersphere.views.crops import crop_numbers, crops, smallest_side
-
-Figures = dict[str, float]
 
 
 def draw_folder(images: Images, folder: Path, count: int, width: int = 500, height: int = 375) -> None:
-    """JPEG files of a photograph's size and number of bytes: small images enlarged, with grain."""
+    """Write JPEG files with the size of photographs: small images enlarged, with noise.
+
+    Args:
+        images: The small images.
+        folder: Where to write the files.
+        count: Number of files.
+        width: Width in pixels.
+        height: Height in pixels.
+    """
     from PIL import Image
 
     def draw(number: int) -> None:
@@ -42,31 +47,33 @@ def draw_folder(images: Images, folder: Path, count: int, width: int = 500, heig
 
 
 def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> Figures:
-    """Updates fed from files, all epochs but the first, beside updates of one batch that is in memory already; and
-    the memory of all processes half way, and how much they have grown at the end."""
+    """Time updates with images from files, and updates with a batch that is in memory.
+
+    The first epoch is not counted. The memory of all processes is measured half-way, and its growth at the end.
+
+    Args:
+        config: Config of the run.
+        how: Device and precision.
+        files: The training images.
+        epochs: Number of epochs.
+    """
     plan, device = plan_of(config, len(files)), how.device
     torch.manual_seed(config.seed)
-    method = build_method(config, channels=3, classes=max(2, len(files.classes))).to(device)
-    trainer = trainer_of(config, method.to(memory_format=how.layout).train(), how)
-    update = Captured(trainer.update, device) if trainer.capture else trainer.update
+    trainer, update = build(config, how, channels=3, classes=max(2, len(files.classes)))
     recipe, workers = view_recipe(config), Dataset.resolve(config).workers
     made = Crops(files.loader(recipe, config.seed, device, workers), recipe, trainer.input_type)
     coming = made.batches(plan.order(0, device))
-    seconds, memory = [], []
+    durations, memory = [], []
     for _ in range(epochs):
-        began = time.perf_counter()
+        began = now(device)
         for batch in itertools.islice(coming, plan.steps_per_epoch):
             update([batch], 0.01, 0.5)
-        wait(device)
-        seconds.append(time.perf_counter() - began)
+        durations.append(now(device) - began)
         memory.append(resident_mib() + sum(resident_mib(child.pid) for child in multiprocessing.active_children()))
-    streamed = sum(seconds[1:]) / (epochs - 1) / plan.steps_per_epoch
+    streamed = sum(durations[1:]) / (epochs - 1) / plan.steps_per_epoch
     decoded = next(iter(made.stream([made.wanted(torch.arange(plan.batch), 0)])))
-    began = time.perf_counter()
-    for _ in range(plan.steps_per_epoch):
-        update([made.finish(decoded, 0)], 0.01, 0.5)
-    wait(device)
-    held = (time.perf_counter() - began) / plan.steps_per_epoch
+    steps = plan.steps_per_epoch
+    held = seconds(lambda: update([made.finish(decoded, 0)], 0.01, 0.5), device, steps) / steps
     tflops = operations(trainer, made.finish(decoded, 0)) / 1e12 / streamed
     return {
         "images_per_second": plan.batch / streamed,
@@ -82,7 +89,7 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
 
 
 def decoding(config: Config, files: Listing, device: torch.device, count: int = 256) -> dict[str, Figures]:
-    """Images a second: decoded by one core, decoded and cropped by one core; decoded by the GPU, where it can."""
+    """Images per second that one core decodes, that it decodes and crops, and that the GPU decodes if it can."""
     recipe, paths = view_recipe(config), files.paths[:count]
     numbers = crop_numbers(recipe, torch.arange(len(paths)), 0, 0)
     began = time.perf_counter()
@@ -100,16 +107,14 @@ def decoding(config: Config, files: Listing, device: torch.device, count: int = 
 
 
 def _decoded_by_gpu(paths: tuple[Path | str, ...], device: torch.device, repeats: int = 3) -> float:
-    """By torchvision's nvJPEG, 64 files at once; read from disk before."""
+    """Images per second that torchvision's nvJPEG decodes, 64 at once, without reading the files."""
     from torchvision.io import ImageReadMode, decode_jpeg, read_file
 
     packed: list[Tensor] = [read_file(str(path)) for path in paths]
-    began = 0.0
-    for repeat in range(1 + repeats):
-        if repeat == 1:
-            wait(device)
-            began = time.perf_counter()
+
+    def decode() -> None:
         for start in range(0, len(packed), 64):
             decode_jpeg(packed[start : start + 64], mode=ImageReadMode.RGB, device=device)
-    wait(device)
-    return repeats * len(packed) / (time.perf_counter() - began)
+
+    decode()  # warm up
+    return repeats * len(packed) / seconds(decode, device, repeats)

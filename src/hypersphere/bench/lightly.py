@@ -1,9 +1,8 @@
-"""The same BYOL update through lightly's building blocks, as its users write it: PIL transforms in worker processes."""
+"""The same BYOL update with lightly, as its users write it: PIL transforms in worker processes."""
 
 import copy
 import itertools
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hypersphere.bench.timing import now, seconds
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.errors import UserError
@@ -18,6 +18,11 @@ from hypersphere.views import Augmentation
 
 
 def available() -> None:
+    """Check that lightly is installed.
+
+    Raises:
+        UserError: If it is not.
+    """
     try:
         import lightly.loss
         import lightly.transforms.byol_transform  # noqa: F401
@@ -26,7 +31,7 @@ def available() -> None:
 
 
 class Pictures(torch.utils.data.Dataset):
-    """Images in memory as PIL images, or files, with a transform."""
+    """Images from memory or from files, as PIL images with a transform."""
 
     def __init__(self, images: Images | Sequence[Path | str], transform: Any) -> None:
         self.images: Any = images
@@ -46,7 +51,7 @@ class Pictures(torch.utils.data.Dataset):
 
 
 def transform_of(how: Augmentation, size: int) -> Any:
-    """lightly's, with the strengths of ours."""
+    """lightly's transform, with the parameters of our augmentation."""
     from lightly.transforms import byol_transform
 
     options = {
@@ -68,6 +73,8 @@ def transform_of(how: Augmentation, size: int) -> Any:
 
 
 class Model(nn.Module):
+    """BYOL from lightly's modules."""
+
     def __init__(self, config: Config, stem: str) -> None:
         from lightly.models.modules import BYOLPredictionHead, BYOLProjectionHead
         from lightly.models.utils import deactivate_requires_grad
@@ -86,6 +93,7 @@ class Model(nn.Module):
         deactivate_requires_grad(self.slow)
 
     def loss(self, views: list[torch.Tensor], criterion: Any) -> torch.Tensor:
+        """BYOL's symmetric loss of two views."""
         fast = [self.predictor(self.projector(self.backbone(view))) for view in views]
         with torch.no_grad():
             slow = [self.slow(view) for view in views]
@@ -103,8 +111,18 @@ def images_per_second(
     updates: int = 48,
     warm_up: int = 10,
 ) -> float:
-    """Over an epoch's worth of updates, loading included. `fast`: in bfloat16 and channels-last, which it leaves to
-    its users."""
+    """Images per second of training, with the loading of images.
+
+    Args:
+        config: Config of the run.
+        images: Training images, or their files.
+        how: The augmentation.
+        size: Side of the views in pixels.
+        device: Device that trains.
+        fast: Whether to use bfloat16 and channels-last, which lightly leaves to its users.
+        updates: Number of updates to time.
+        warm_up: Number of updates before.
+    """
     from lightly.loss import NegativeCosineSimilarity
     from lightly.models.utils import update_momentum
     from lightly.utils.lars import LARS
@@ -127,7 +145,7 @@ def images_per_second(
     began = 0.0
     for step, views in enumerate(itertools.islice(batches, warm_up + updates)):
         if step == warm_up:
-            began = _now(device)
+            began = now(device)
         memory = torch.channels_last if fast else torch.contiguous_format
         views = [view.to(device, memory_format=memory, non_blocking=True) for view in views]
         update_momentum(nn.Sequential(model.backbone, model.projector), model.slow, m=0.99)
@@ -136,20 +154,12 @@ def images_per_second(
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    return updates * config.batch / (_now(device) - began)
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
+    return updates * config.batch / (now(device) - began)
 
 
 def views_per_second(images: Images, how: Augmentation, size: int, count: int = 300) -> float:
-    """Images a second whose two views one core makes."""
+    """Images per second for which one core makes two views."""
     pictures = Pictures(images, transform_of(how, size))
     pictures[0]
-    began = time.perf_counter()
-    for index in range(count):
-        pictures[index % len(pictures)]
-    return count / (time.perf_counter() - began)
+    indices = itertools.cycle(range(len(pictures)))
+    return count / seconds(lambda: pictures[next(indices)], torch.device("cpu"), count)

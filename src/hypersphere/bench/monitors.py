@@ -1,12 +1,9 @@
-"""What is measured during training: its share of a run."""
+"""Duration of the monitors, which measure during training, as a share of a run."""
 
 import math
-import time
 
-import torch
-
-from hypersphere.bench.step import time_step, wait
-from hypersphere.bench.timing import Function
+from hypersphere.bench.step import time_step
+from hypersphere.bench.timing import Figures, seconds
 from hypersphere.config import Config
 from hypersphere.data import Dataset
 from hypersphere.runs.build import build_method, plan_of
@@ -14,25 +11,18 @@ from hypersphere.runs.machine import Execution
 from hypersphere.runs.monitors import monitors_of
 
 
-def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, dict[str, float]]:
-    """Seconds of each monitor, the first time and the median of some more, as a share of a whole run's."""
+def monitoring(config: Config, how: Execution, repeats: int = 5) -> dict[str, Figures]:
+    """Seconds of each monitor: of the first call, the median of further ones, and the share of a whole run."""
     learnt, held_out = (some.to(how.device) for some in Dataset.resolve(config).split(config.holdout))
     method = build_method(config, learnt.channels, len(learnt.classes)).to(how.device).to(memory_format=how.layout)
     plan = plan_of(config, len(learnt))
     training = plan.steps * time_step(config, how, learnt)["step_ms"] / 1e3
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, Figures] = {}
     for monitor in monitors_of(config, method, learnt, held_out, how):
-        first, *more = (_seconds(lambda: monitor(method.encoder), how.device) for _ in range(1 + repeats))  # noqa: B023
+        first, *more = (seconds(lambda: monitor(method.encoder), how.device) for _ in range(1 + repeats))  # noqa: B023
         found[type(monitor).__name__] = {"first_s": first, "seconds": sorted(more)[repeats // 2]}
     times = math.ceil(config.epochs / config.knn_every)
     for figures in found.values():
         figures["share_of_training"] = (figures["first_s"] + (times - 1) * figures["seconds"]) / training
     total = {name: sum(figures[name] for figures in found.values()) for name in next(iter(found.values()))}
     return {**found, "all": {**total, "times": times, "training_s": training}}
-
-
-def _seconds(function: Function, device: torch.device) -> float:
-    began = time.perf_counter()
-    function()
-    wait(device)
-    return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""The parts of a benchmark, each a table of figures; and the file that keeps them."""
+"""The parts of a benchmark, each a table of figures, and the file that stores them."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from hypersphere.bench import agreement, energy, files, lightly, monitors, step
-from hypersphere.bench.timing import milliseconds
+from hypersphere.bench.timing import Figures, milliseconds, now
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images, Listing
 from hypersphere.data.loader import center_view
@@ -30,32 +30,37 @@ from hypersphere.views import Views
 
 Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"]
 PARTS: tuple[Part, ...] = get_args(Part)
-Figures = dict[str, float]
-DRAWN, DRAWN_BATCH = 4096, 256  # files, where no folder is given; and of them in an update
+DRAWN, DRAWN_BATCH = 4096, 256  # files that are drawn if no folder is given, and their batch size
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What is measured, on what."""
+    """The parts of the benchmark, a method each.
 
-    configs: Sequence[Config]  # of the methods
+    Attributes:
+        configs: Configs of the methods to time; the first one is used for the other parts.
+        how: Device and precision.
+        peer: Whether to do the same work with lightly.
+    """
+
+    configs: Sequence[Config]
     how: Execution
     peer: bool
 
     @functools.cached_property
     def images(self) -> Images:
-        """Training images in memory: all, or some thousand of a folder."""
+        """Training images, on the device: all, or some thousand of a folder."""
         dataset = Dataset.resolve(self.configs[0])
         split = dataset.split("test" if dataset.recipe_hints() is None else "validation")
         return dataset.in_memory(split)[0].to(self.how.device)
 
     def step(self) -> dict[str, Figures]:
-        """An update of each method, and of the peer."""
+        """Updates of each method, and of lightly."""
         found = {}
         for config in self.configs:
-            tell(f"an update of {_title(config)}")
+            tell(f"timing updates of {_title(config)}")
             found[_title(config)] = step.time_step(config, self.how, self.images)
-            _forget()
+            _empty_cache()
         if self.peer:
             found |= self._peers()
         plain = found[_title(self.configs[0])]["step_ms"]
@@ -74,46 +79,47 @@ class Bench:
         given = (config, self.images, recipe.augmentations[0], recipe.size, self.how.device)
         found = {}
         for name, fast in (("lightly", False), ("lightly bf16 channels_last", True)):
-            tell(f"the same update through {name}")
+            tell(f"timing the same updates with {name}")
             rate = lightly.images_per_second(*given, fast=fast)
             found[name] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
-            _forget()
+            _empty_cache()
         return found
 
     def first(self) -> dict[str, Figures]:
-        """Seconds from the command to the first update."""
+        """Seconds from the start of the command to the first update."""
         config = self.configs[-1]
-        tell(f"the first update of {config.title}, from its command")
+        tell(f"timing the first update of {config.title}, from the start of its command")
         return {config.title: {"first_update_s": step.seconds_to_first_update(config)}}
 
     def probes(self) -> dict[str, Figures]:
-        """Seconds of the linear probes of an encoder that has learnt nothing: they take as long as any other's."""
+        """Seconds of the linear probes, with an encoder that is not trained."""
         config, device = self.configs[0], self.how.device
         recipe, images = view_recipe(config), self.images.labelled
         encoder = build_method(config, self.images.channels).encoder.to(device).to(memory_format=self.how.layout)
         test = images[torch.arange(min(10_000, len(images)), device=device)]
         view, precision = center_view(recipe), self.how.precision
-        tell("the linear probe of 80 epochs")
-        began = time.perf_counter()
+        tell("timing the linear probe of 80 epochs")
+        began = now(device)
         shown = (some.loader(recipe, 0, device) for some in (images, test))
         linear(encoder, *shown, precision=precision)
-        middle = time.perf_counter()
+        middle = now(device)
         features, queries = (extract(encoder, some.pixels, view, precision=precision) for some in (images, test))
         linear_cached(features, images.labels, queries, test.labels)
-        return {"linear": {"seconds": middle - began}, "linear-cached": {"seconds": time.perf_counter() - middle}}
+        return {"linear": {"seconds": middle - began}, "linear-cached": {"seconds": now(device) - middle}}
 
     def energy(self) -> dict[str, Figures]:
-        tell("the energy of many neurons")
+        """Time and memory of the energy of many neurons."""
+        tell("timing the energy of many neurons")
         if self.how.device.type == "cuda":
             return {"131072 × 1024": energy.on_gpu(self.how.device)}
         return {"4096 × 512": energy.on_cpu()}
 
     def views(self) -> dict[str, Figures]:
-        """Images a second whose two views one core makes."""
+        """Images per second for which one core makes two views."""
         recipe = view_recipe(self.configs[0])
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        tell("views on one core")
+        tell("timing views on one core")
         ours, sample = Views(recipe, 0), torch.arange(min(512, len(self.images)))
         pixels = self.images.pixels.cpu()
         ms = milliseconds(lambda: ours.training(pixels, sample, 0), pixels.device, 10)
@@ -126,17 +132,17 @@ class Bench:
         return found
 
     def agreement(self) -> dict[str, Figures]:
-        """Losses of the first updates, beside those of the float32 reference."""
-        tell(f"the first 50 updates of {self.configs[0].title} by the reference, and as they come")
+        """Losses of the first updates, compared with those of the float32 reference."""
+        tell(f"comparing the first 50 updates of {self.configs[0].title} with the float32 reference")
         return agreement.agreement(self.configs[0], self.how, self.images)
 
     def monitors(self) -> dict[str, Figures]:
-        """What is measured during training, as a share of it."""
-        tell("what is measured during training")
+        """Duration of the measurements during training, as a share of it."""
+        tell("timing the measurements during training")
         return monitors.monitoring(self.configs[0], self.how)
 
     def files(self) -> dict[str, Figures]:
-        """Updates fed from image files: those of the folder given, or drawn ones of a photograph's size."""
+        """Updates with images from files: those of the given folder, or drawn ones with the size of photographs."""
         config = self.configs[0]
         if isinstance(learnt := Dataset.resolve(config).split("validation").train, Listing):
             return self._files(config, learnt)
@@ -151,12 +157,12 @@ class Bench:
     def _files(self, config: Config, learnt: Listing) -> dict[str, Figures]:
         recipe = view_recipe(config)
         name = f"{config.title} {config.encoder.removeprefix('torchvision/')}"
-        tell(f"updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
+        tell(f"timing updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
         found = {name: files.feeding(config, self.how, learnt)}
-        _forget()
+        _empty_cache()
         found |= files.decoding(config, learnt, self.how.device)
         if self.peer:
-            tell("the same updates through lightly")
+            tell("timing the same updates with lightly")
             given = (config, learnt.paths, recipe.augmentations[0], recipe.size, self.how.device)
             rate = lightly.images_per_second(*given, updates=20, warm_up=6)
             found["lightly"] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
@@ -167,31 +173,44 @@ class Bench:
 def bench(
     configs: Sequence[Config], parts: Sequence[Part], peer: bool, out: Path
 ) -> tuple[dict[str, dict[str, Figures]], Path]:
-    """Measure, and keep the figures in a file of this machine's, beside those of parts measured before."""
+    """Measure some parts, and store the figures in the file of this machine, beside those of other parts.
+
+    Args:
+        configs: Configs of the methods to time.
+        parts: Parts to measure.
+        peer: Whether to do the same work with lightly.
+        out: Folder of the files.
+
+    Returns:
+        Figures by part and row, and the file.
+
+    Raises:
+        UserError: If the file cannot be written, or a part cannot be measured with these options.
+    """
     if peer:
         lightly.available()
         if len(view_recipe(configs[0]).mean) != 3:
-            raise UserError(f"`peer` lightly works on images in colour: choose other `data` than {configs[0].data}")
+            raise UserError(f"`peer` lightly needs colour images: choose other `data` than {configs[0].data}")
     how = execution_of(configs[0])
     machine = {**provenance(how.device), "cpu": _processor()}
     name = machine["cpu" if how.device.type == "cpu" else "device"]
     file = out / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
-    _kept(file)  # a file that cannot be added to is told before anything is measured
+    _stored(file)  # raises an error before anything is measured
     with how.applied():
         measured = Bench(configs, how, peer)
         found: dict[str, dict[str, Figures]] = {part: getattr(measured, part)() for part in parts}
-    _keep(file, found, {**machine, "cores": os.cpu_count()}, configs[0], how)
+    _store(file, found, {**machine, "cores": os.cpu_count()}, configs[0], how)
     return found, file
 
 
-def _keep(file: Path, found: dict[str, Any], machine: dict[str, Any], config: Config, how: Execution) -> None:
+def _store(file: Path, found: dict[str, Any], machine: dict[str, Any], config: Config, how: Execution) -> None:
     when, precision = time.strftime("%Y-%m-%d"), str(how.precision).removeprefix("torch.")
     about = {"when": when, "machine": machine, "data": config.data, "batch": config.batch, "precision": precision}
-    write_json(file, {**_kept(file), **{part: {**about, "found": rows} for part, rows in found.items()}})
+    write_json(file, {**_stored(file), **{part: {**about, "found": rows} for part, rows in found.items()}})
 
 
-def _kept(file: Path) -> dict[str, Any]:
-    """Figures of before, in a folder that is made, and tried, here."""
+def _stored(file: Path) -> dict[str, Any]:
+    """Figures that are stored already; checks that the file can be written, and makes its folder."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=file.parent):
@@ -200,9 +219,9 @@ def _kept(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"`out`: could not write {file}: {error.strerror}") from None
     except ValueError as error:
-        raise UserError(f"{file} is damaged ({error}): mend or remove it") from None
+        raise UserError(f"{file} is damaged ({error}): repair or remove it") from None
     if not isinstance(before, dict):
-        raise UserError(f"{file} holds no figures of parts: move it away, or choose another folder as `out`")
+        raise UserError(f"{file} holds no figures: move it away, or choose another folder with `out`")
     return before
 
 
@@ -217,6 +236,6 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def _forget() -> None:
+def _empty_cache() -> None:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -1,8 +1,8 @@
-"""What several processes cost: python -m hypersphere.bench.ranks, and the same under torchrun.
+"""The cost of distributed training: python -m hypersphere.bench.ranks, alone or under torchrun.
 
-The model: an update takes the time of computing, then of sending gradients, then of a wait for each of many small
-messages (BatchNorm's statistics, and what losses gather). Under torchrun it is put beside the measured time; one
-process prints what it says of large encoders on usual networks.
+The model: an update computes, sends gradients, and waits for each of many small messages (statistics of BatchNorm, and
+what losses gather). Under torchrun, the model is compared with the measured time. A single process prints what the
+model predicts for large encoders on common networks.
 """
 
 import json
@@ -25,16 +25,17 @@ from hypersphere.runs.build import build_method, trainer_of
 from hypersphere.runs.machine import execution_of
 from hypersphere.train import Trainer
 
-TURNS = 15
-MEETINGS = 20
+TURNS = 15  # repetitions of each measurement
+MESSAGES = 20  # small messages per measurement
 LARGE = {"ResNet-50": "torchvision/resnet50", "ViT-B/16": "torchvision/vit_b_16"}
-SMALL: dict[str, tuple[Config, tuple[int, ...]]] = {  # images of each process
+SMALL: dict[str, tuple[Config, tuple[int, ...]]] = {  # batch of each process
     "digits": (recipe("byol", "digits", device="cpu"), (128, 1, 8, 8)),
     "ResNet-18": (recipe("byol", "cifar10", device="cpu", hidden=512), (4, 3, 32, 32)),
 }
 
 
 def trainer_for(config: Config, channels: int) -> Trainer:
+    """A trainer with a seed, whose views have separate BatchNorm statistics."""
     torch.manual_seed(0)
     method = build_method(config, channels).train()
     keep_views_apart(method)
@@ -42,11 +43,12 @@ def trainer_for(config: Config, channels: int) -> Trainer:
 
 
 def images(shape: tuple[int, ...]) -> Batch:
+    """A random batch of two views of the given shape."""
     return Batch((torch.randn(shape), torch.randn(shape)), torch.arange(shape[0]), None)
 
 
 def medians(**works: Callable[[], object]) -> dict[str, float]:
-    """Milliseconds of each, in turns, so that other work on the machine slows all of them alike."""
+    """Median milliseconds of each function, measured in turns, so that other work slows all of them equally."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(TURNS):
         for name, work in works.items():
@@ -57,12 +59,12 @@ def medians(**works: Callable[[], object]) -> dict[str, float]:
 
 
 def gradients(trainer: Trainer) -> torch.Tensor:
-    """As many numbers as an update sends."""
+    """A tensor as large as the gradients that an update sends."""
     return torch.zeros(sum(p.numel() for p in trainer.method.parameters() if p.requires_grad))
 
 
-def unsent(work: Callable[[], object]) -> int:
-    """Work as one process of several does, but without their messages; how many there would be."""
+def without_messages(work: Callable[[], object]) -> int:
+    """Call a function with collectives switched off, and return how many messages it would have sent."""
     kept: tuple[Any, Any] = (dist.all_reduce, dist.all_gather)
     count = 0
 
@@ -84,8 +86,10 @@ def unsent(work: Callable[[], object]) -> int:
 
 
 def measured(config: Config, shape: tuple[int, ...]) -> dict[str, float]:
-    """An update of each process by itself, and of all together, beside the sum of its parts: computing (where BatchNorm
-    is several operations, not one), sending gradients, and the small messages."""
+    """Time an update alone, an update of all processes together, and its parts.
+
+    The parts are computing (with BatchNorm as several operations), sending gradients, and the small messages.
+    """
     apart, computing, together = (trainer_for(config, shape[1]) for _ in range(3))
     alike_everywhere(apart.method)
     together.join()
@@ -94,30 +98,30 @@ def measured(config: Config, shape: tuple[int, ...]) -> dict[str, float]:
     def update(trainer: Trainer) -> None:
         trainer.update([batch], 0.01, 0.5)
 
-    def pieces(meeting: bool) -> None:
-        """Of computing, a millisecond or so each, with or without a message after them."""
-        for _ in range(MEETINGS):
+    def pieces(messages: bool) -> None:
+        """Matrix products of about a millisecond, with or without a message after each."""
+        for _ in range(MESSAGES):
             square @ square
-            if meeting:
+            if messages:
                 dist.all_reduce(few)
 
     update(together)
     found = medians(
         apart_ms=lambda: update(apart),
-        computing_ms=lambda: unsent(lambda: update(computing)),
+        computing_ms=lambda: without_messages(lambda: update(computing)),
         together_ms=lambda: update(together),
         gradients_ms=lambda: dist.all_reduce(numbers),
         with_messages=lambda: pieces(True),
         without=lambda: pieces(False),
     )
-    found["message_ms"] = (found.pop("with_messages") - found.pop("without")) / MEETINGS
-    found |= {"small_messages": unsent(lambda: update(computing)), "gradient_mb": numbers.nbytes / 1e6}
+    found["message_ms"] = (found.pop("with_messages") - found.pop("without")) / MESSAGES
+    found |= {"small_messages": without_messages(lambda: update(computing)), "gradient_mb": numbers.nbytes / 1e6}
     predicted = found["computing_ms"] + found["gradients_ms"] + found["small_messages"] * found["message_ms"]
     return found | {"predicted_ms": predicted}
 
 
 def large(encoder: str) -> dict[str, float]:
-    """Of BYOL on 224 × 224 images: operations for an image, bytes of gradients, small messages of an update."""
+    """Operations per image, bytes of gradients and small messages of an update of BYOL on 224 × 224 images."""
     trainer = trainer_for(recipe("byol", "imagenet", device="cpu", encoder=encoder), 3)
     calls = [0, 0]  # forward, backward
 
@@ -133,33 +137,31 @@ def large(encoder: str) -> dict[str, float]:
         trainer.update([images((2, 3, 224, 224))], 0.01, 0.5)
     parameters = gradients(trainer)
     found = {"gflop_an_image": counter.get_total_flops() / 2e9, "gradient_mb": parameters.nbytes / 1e6}
-    return found | {"small_messages": sum(calls) + 1}  # and one of the logged terms
+    return found | {"small_messages": sum(calls) + 1}  # plus one for the logged terms
 
 
-# nodes of 8 GPUs, and Gbit/s between them: inside a node NVLink's, each way; otherwise of the node's network card
+# number of nodes with 8 GPUs, and Gbit/s between them: NVLink (each way) in a node, the network card between nodes
 NETWORKS = {"1 node, NVLink": (1, 3600)} | {f"{n} nodes, {r} Gbit/s": (n, r) for n in (2, 8) for r in (10, 100, 400)}
-GPU_TFLOPS = 165.0  # of an H200 without our BatchNorm kernels and CUDA graphs: 9.17 TFLOP in 55.4 ms (NOTES.md)
+GPU_TFLOPS = 165.0  # an H200 without our BatchNorm kernels and CUDA graphs: 9.17 TFLOP in 55.4 ms (NOTES.md)
 MESSAGE_MS = 0.05  # a small message between GPUs: assumed, not measured
-AT_ONCE = 256  # images of each GPU
+GPU_BATCH = 256  # images per GPU
 
 
 def efficiencies(found: dict[str, float]) -> dict[str, float]:
-    """Computing / all: where nothing is sent while gradients are computed, and where as much as fits is."""
-    computing = AT_ONCE * found["gflop_an_image"] / GPU_TFLOPS
+    """Share of computing in the time of an update, by network: without overlap of sending, and with as much as fits."""
+    computing = GPU_BATCH * found["gflop_an_image"] / GPU_TFLOPS
     waiting = found["small_messages"] / 2 * MESSAGE_MS  # both views go through together on a GPU
     shown = {}
     for name, (nodes, gbit) in NETWORKS.items():
         ring = nodes if nodes > 1 else 8
         sending = 2 * (ring - 1) / ring * found["gradient_mb"] / (gbit / 8)
-        for told, hidden in (
-            ("in turn", 0.0),
-            ("overlapping", computing / 2),
-        ):  # half of BYOL's operations are backward
-            shown[f"{name}, {told}"] = round(computing / (computing + max(0.0, sending - hidden) + waiting), 2)
+        for mode, hidden in (("in turn", 0.0), ("overlapping", computing / 2)):  # half of BYOL's operations: backward
+            shown[f"{name}, {mode}"] = round(computing / (computing + max(0.0, sending - hidden) + waiting), 2)
     return {"computing_ms": computing, **shown}
 
 
 def main() -> None:
+    """Print the figures as JSON."""
     torch.set_num_threads(1)
     with joined(torch.device("cpu"), 600):
         if size() > 1:

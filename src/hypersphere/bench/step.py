@@ -1,4 +1,4 @@
-"""One update of a method, whole and by its stages."""
+"""Duration of one update of a method, whole and by stage."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hypersphere.bench.timing import matmul_rate, milliseconds
+from hypersphere.bench.timing import Figures, matmul_rate, milliseconds, seconds
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.errors import UserError
@@ -22,16 +22,28 @@ from hypersphere.runs.machine import Execution
 from hypersphere.train import Captured, Trainer
 from hypersphere.views import Views
 
-Figures = dict[str, float]
+Update = Callable[[list[Batch], float, float], dict[str, torch.Tensor]]
+
+
+def build(config: Config, how: Execution, channels: int, classes: int) -> tuple[Trainer, Update]:
+    """The trainer of a config, and its update as the training loop calls it: captured as a CUDA graph if possible."""
+    method = build_method(config, channels, classes).to(how.device).to(memory_format=how.layout).train()
+    trainer = trainer_of(config, method, how)
+    return trainer, Captured(trainer.update, how.device) if trainer.capture else trainer.update
 
 
 def time_step(config: Config, how: Execution, images: Images, updates: int = 40) -> Figures:
-    """Images a second of whole updates as the training loop does them, and milliseconds of their stages."""
+    """Time updates as the training loop makes them, and each of their stages.
+
+    Args:
+        config: Config of the run.
+        how: Device and precision.
+        images: Training images, on the device.
+        updates: Number of updates to time.
+    """
     torch.manual_seed(config.seed)
-    plan_of(config, len(images))  # does the batch fit?
-    method = build_method(config, images.channels, len(images.classes)).train()
-    method = method.to(how.device).to(memory_format=how.layout)
-    trainer = trainer_of(config, method, how)
+    plan_of(config, len(images))  # raises an error if the batch is too large
+    trainer, update = build(config, how, images.channels, len(images.classes))
     views = Views(view_recipe(config), config.seed)
     sample = torch.randperm(len(images), device=how.device)[: config.batch]
 
@@ -41,32 +53,17 @@ def time_step(config: Config, how: Execution, images: Images, updates: int = 40)
 
     if how.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(how.device)
-    seconds = _seconds_per_update(trainer, batch, updates)
-    figures: dict[str, float] = {"batch": config.batch, "images_per_second": config.batch / seconds}
-    figures |= {"step_ms": 1e3 * seconds, **_stages(trainer, batch)}
+    for _ in range(5 if trainer.capture else 1):  # warm up
+        update([batch()], 0.01, 0.5)
+    each = seconds(lambda: update([batch()], 0.01, 0.5), how.device, updates) / updates
+    figures = {"batch": config.batch, "images_per_second": config.batch / each, "step_ms": 1e3 * each}
+    figures |= _stages(trainer, batch)
     if how.device.type == "cuda":
         figures["peak_gib"] = torch.cuda.max_memory_allocated(how.device) / 2**30
     flops = operations(trainer, batch())
     rate = matmul_rate(how.device, how.precision)
-    figures |= {"tflop_per_step": flops / 1e12, "tflops": flops / seconds / 1e12, "matmul_tflops": rate}
+    figures |= {"tflop_per_step": flops / 1e12, "tflops": flops / each / 1e12, "matmul_tflops": rate}
     return figures | {"share_of_matmul": figures["tflops"] / rate}
-
-
-def _seconds_per_update(trainer: Trainer, batch: Callable[[], Batch], updates: int) -> float:
-    update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
-    for _ in range(5 if trainer.capture else 1):
-        update([batch()], 0.01, 0.5)
-    wait(trainer.device)
-    began = time.perf_counter()
-    for _ in range(updates):
-        update([batch()], 0.01, 0.5)
-    wait(trainer.device)
-    return (time.perf_counter() - began) / updates
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _stages(trainer: Trainer, batch: Callable[[], Batch]) -> Figures:
@@ -102,7 +99,10 @@ def _stages(trainer: Trainer, batch: Callable[[], Batch]) -> Figures:
 
 
 def operations(trainer: Trainer, batch: Batch) -> float:
-    """Of the networks' matrix products and convolutions, by torch's own count of the reference on a few images."""
+    """Floating-point operations of an update's matrix products and convolutions.
+
+    torch counts them in the reference implementation, on a few images of the batch.
+    """
     few = 8
     label = None if batch.label is None else batch.label[:few]
     some = Batch(tuple(view[:few] for view in batch.views), batch.sample[:few], label)
@@ -114,29 +114,38 @@ def operations(trainer: Trainer, batch: Batch) -> float:
 
 
 def seconds_to_first_update(config: Config, patience: float = 300.0) -> float:
-    """From the command line to the first line of metrics.jsonl, nothing compiled being kept from before."""
+    """Seconds from the start of the command to the first line of metrics.jsonl, with empty compilation caches.
+
+    Args:
+        config: Config of the run.
+        patience: Seconds to wait.
+
+    Raises:
+        UserError: If the command fails, or takes longer than `patience`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out, caches = Path(folder) / "run", Path(folder) / "caches"
         words = ["pretrain", config.title, "--data", config.data, "--log-every", "1", "--out", str(out)]
         words += ["--batch", str(config.batch), "--device", config.device]
         words += ["--encoder", config.encoder, "--precision", config.precision]
         words += [] if config.root is None else ["--root", str(config.root)]
-        kept = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
+        empty = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
         began = time.monotonic()
         command = [sys.executable, "-m", "hypersphere", *words]
         with (
-            open(Path(folder) / "told", "w+", encoding="utf-8") as told,
-            subprocess.Popen(command, env={**os.environ, **kept}, stderr=told, stdout=subprocess.DEVNULL) as running,
+            open(Path(folder) / "errors", "w+", encoding="utf-8") as errors,
+            subprocess.Popen(command, env={**os.environ, **empty}, stderr=errors, stdout=subprocess.DEVNULL) as running,
         ):
             while running.poll() is None and time.monotonic() - began < patience:
-                if _has_a_line(out / "metrics.jsonl"):
+                if _has_line(out / "metrics.jsonl"):
                     running.kill()
                     return time.monotonic() - began
                 time.sleep(0.01)
             running.kill()
-            told.seek(0)
-            raise UserError(f"no first update was seen: {(told.read().strip() or 'it took too long').splitlines()[-1]}")
+            errors.seek(0)
+            reason = (errors.read().strip() or f"it took more than {patience:.0f} s").splitlines()[-1]
+            raise UserError(f"the first update failed: {reason}")
 
 
-def _has_a_line(file: Path) -> bool:
+def _has_line(file: Path) -> bool:
     return file.is_file() and b"\n" in file.read_bytes()

@@ -1,4 +1,4 @@
-"""Milliseconds of a function, memory of a process, and this machine's rate of matrix products."""
+"""Duration of functions, memory of processes, and the machine's speed of matrix products."""
 
 import itertools
 import resource
@@ -9,12 +9,22 @@ from collections.abc import Callable
 import torch
 
 Function = Callable[[], object]
+Figures = dict[str, float]  # measurements by name
 
 
 def milliseconds(function: Function, device: torch.device, repeats: int = 20) -> float:
-    """The median; on a GPU of replays of one recording, so that Python's launching is not what is measured."""
+    """Median duration of a function.
+
+    On a GPU, replays of a CUDA graph are timed, so that the overhead of Python is not measured.
+
+    Args:
+        function: The function.
+        device: Device on which it computes.
+        repeats: Number of calls.
+    """
     if device.type != "cuda":
-        return _on_cpu(function, repeats)
+        function()
+        return 1e3 * statistics.median(seconds(function, device) for _ in range(repeats))
     replay = recorded(function, device)
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     replay()
@@ -26,18 +36,23 @@ def milliseconds(function: Function, device: torch.device, repeats: int = 20) ->
     return statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(marks))
 
 
-def _on_cpu(function: Function, repeats: int) -> float:
-    function()
-    times = []
+def seconds(function: Function, device: torch.device, repeats: int = 1) -> float:
+    """Duration of all calls together, including the work that they start on a GPU."""
+    began = now(device)
     for _ in range(repeats):
-        began = time.perf_counter()
         function()
-        times.append(time.perf_counter() - began)
-    return 1e3 * statistics.median(times)
+    return now(device) - began
+
+
+def now(device: torch.device) -> float:
+    """Time in seconds, when the device has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def recorded(function: Function, device: torch.device) -> Function:
-    """As a CUDA graph; or, where it cannot be recorded, as it is."""
+    """A function as a CUDA graph, or as it is if it cannot be captured."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
@@ -54,14 +69,14 @@ def recorded(function: Function, device: torch.device) -> Function:
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """TFLOP/s of a large square product of random numbers."""
+    """Speed of a large square matrix product of random numbers, in TFLOP/s."""
     side = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     return 2 * side**3 / milliseconds(lambda: a @ b, device) / 1e9
 
 
 def resident_mib(process: int | None = None) -> float:
-    """Of this process, or another, on Linux; elsewhere the most that this one ever had."""
+    """Resident memory of a process in MiB; without Linux's /proc, the maximum of this process."""
     try:
         with open(f"/proc/{process or 'self'}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize() / 2**20

@@ -15,8 +15,9 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from filelock import FileLock, Timeout
+
 from hypersphere.errors import UserError, first_line
-from hypersphere.util.files import locked
 from hypersphere.util.progress import progress_bar, tell
 
 PAUSES = (0, 1, 2, 4, 8, 16)  # seconds before each try
@@ -72,13 +73,23 @@ def fetch_archive(archive: Archive, root: Path, get: Callable[[Archive, Path], N
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{archive.name}: cannot make the folder {root}: {error.strerror}") from None
-    with _opened(root / f".{archive.file}.lock") as lock:  # never removed: who has it open would lock what is gone
-        if not locked(lock):
-            tell(f"waiting for another process, which fetches {archive.name} into {root}")
-            while not locked(lock):
-                time.sleep(0.1)
+    with _locked(
+        root / f".{archive.file}.lock", f"waiting for another process, which fetches {archive.name} into {root}"
+    ):
         if not (root / archive.holds).exists():
             get(archive, root)
+
+
+def _locked(file: Path, waiting: str) -> contextlib.AbstractContextManager:
+    """Lock a file, and print `waiting` if another process has done so."""
+    lock = FileLock(file)
+    try:
+        return lock.acquire(timeout=0)
+    except Timeout:
+        tell(waiting)
+        return lock.acquire()
+    except OSError as error:
+        raise UserError(f"could not write {file}: {error.strerror}") from None
 
 
 def _fetch_from_host(archive: Archive, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""All tables and figures by name: the paper's, and ours."""
+"""All tables and figures by name, the paper's and ours."""
 
 from collections.abc import Iterator
 
@@ -18,10 +18,14 @@ CATALOGUE: dict[str, Table | Figure] = {**TABLES, **OWN_TABLES, **FIGURES}
 
 
 def named(name: str) -> Table | Figure:
-    """The table or figure of this name.
+    """The table or figure with this name.
 
     Raises:
         UserError: If there is none.
+
+    Example:
+        >>> named("tab:bn").header
+        ('BN', 'MHE')
     """
     if name not in CATALOGUE:
         known = ", ".join(CATALOGUE)
@@ -30,17 +34,17 @@ def named(name: str) -> Table | Figure:
 
 
 def protocol_for(one: Table | Figure, asked: Protocol) -> Protocol:
-    """By which its cells run: as asked for, or for as long as a table of ours says."""
+    """The protocol for a table or figure: the one asked for, with the length of the table if it sets one."""
     own = one.protocol.epochs if isinstance(one, Table) else None
     return Protocol(asked.epochs or own, asked.tuned)
 
 
 def all_protocols(evidence: Evidence) -> list[Protocol]:
-    """That any of the paper's tables, or of ours, has a result of."""
+    """Protocols for which any table has a result."""
     tables = (*TABLES.values(), *OWN_TABLES.values())
     return [*dict.fromkeys(protocol for table in tables for protocol in evidence.protocols(table.cells))]
 
 
 def every_cell() -> Iterator[Cell]:
-    """Each cell once, in the order of the catalogue."""
+    """Every cell once, in the order of the catalogue."""
     yield from dict.fromkeys(cell for one in CATALOGUE.values() for cell in one.cells)

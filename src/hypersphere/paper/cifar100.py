@@ -1,4 +1,4 @@
-"""A table of ours: tab:sections on CIFAR-100, so that no verdict rests on one dataset."""
+"""Our table `cifar100`: tab:sections on CIFAR-100, so that no verdict rests on one dataset."""
 
 import dataclasses
 
@@ -7,6 +7,7 @@ from hypersphere.paper.tables import TABLES
 
 
 def on_cifar100(cell: Cell) -> Cell:
+    """The same cell on CIFAR-100."""
     return dataclasses.replace(cell, name=f"cifar100-{cell.name}", data="cifar100")
 
 

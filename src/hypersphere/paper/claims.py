@@ -1,4 +1,4 @@
-"""The paper's claims, each with the combination of cells that would show it."""
+"""The paper's claims, each with the combination of cells that tests it."""
 
 import itertools
 import math
@@ -14,6 +14,8 @@ from hypersphere.paper.tables import (
     BY_BATCH,
     BY_UPDATE,
     BYOL,
+    NO_BN,
+    NO_BN_MHE,
     PREDICTOR_A2,
     PREDICTOR_S2,
     TABLES,
@@ -28,7 +30,6 @@ FURTHER = Table(
     (Row(("SimCLR",), SIMCLR, {}),),
     measures=("top-1", "k-NN", "uniformity"),
 )
-_WITHOUT, _WITHOUT_MHE = (row.cell for row in TABLES["tab:bn"].rows if row.labels[0] == "–")
 BESIDE = Table(
     "beside",
     "What claims compare of the tables' cells beside linear accuracy: CIFAR-10, ResNet-18, 300 epochs",
@@ -41,17 +42,16 @@ BESIDE = Table(
             ("BYOL-MHE, predictor", PREDICTOR_A2),
             ("BYOL-MHE, projector and predictor", HEADS_A2),
             ("BYOL-MHE, all networks", ALL_A2),
-            ("BYOL without BatchNorm", _WITHOUT),
-            ("BYOL-MHE, all networks, without BatchNorm", _WITHOUT_MHE),
+            ("BYOL without BatchNorm", NO_BN),
+            ("BYOL-MHE, all networks, without BatchNorm", NO_BN_MHE),
         )
-        if cell is not None
     ),
     measures=("k-NN", "uniformity", "effective rank"),
 )
-# Accuracies of the CIFAR-10 ablations all end in an even hundredth, as those of 5,000 images do; the others need not.
-_IMAGES = {"tab:cifar": {"CIFAR-10": 10_000, "CIFAR-100": 10_000, "STL-10": 8_000}, "ImageNet": 50_000}
+# Accuracies of the CIFAR-10 ablations all end in an even hundredth, as accuracies on 5,000 images do.
+_TEST_IMAGES = {"CIFAR-10": 10_000, "CIFAR-100": 10_000, "STL-10": 8_000, "ImageNet": 50_000}
 NETWORKS = ("encoder", "projector", "predictor")
-MAIN_EFFECT = 0.3  # points inside which a main effect is none: it is known twice as well as a cell's
+MAIN_EFFECT = 0.3  # margin of main effects in points: they are known twice as well as a cell
 UNI_LABEL = "BYOL + Uni"
 
 Measured = tuple[Cell, float]  # a cell and its published accuracy
@@ -73,7 +73,7 @@ def _better(
     metric: str = "top-1",
     images: int = 5000,
 ) -> Claim:
-    """In accuracy, linear unless said otherwise, by what the tables say."""
+    """A claim about accuracy, with the published numbers of the tables."""
     terms = difference(more[0], less[0], (more[1], less[1]))
     return Claim(sentence, metric, terms, direction, slack, family, images)
 
@@ -104,9 +104,10 @@ def _uniformity() -> Iterator[Claim]:
 
 
 def _on_circle() -> Iterator[Claim]:
-    """Those of BYOL-MHE were written before their runs, the others after the first seed had run."""
+    """Claims about BYOL-MHE were written before their runs, the others after the first seed."""
     panel, without = (dict(FIGURES[f].panels) for f in ("fig:uni", "fig:pca"))
     byol = panel["BYOL"]
+    all_layers, not_output = without["no BN, MHE, all layers"], without["no BN, MHE, not at the output"]
     for sentence, more, less in (
         ("contrastive features are more uniform than BYOL's", panel["contrastive (SimCLR)"], byol),
         ("BYOL's features are more uniform than a random encoder's", byol, panel["random encoder"]),
@@ -117,16 +118,8 @@ def _on_circle() -> Iterator[Claim]:
         ("MHE except at the output (ours) makes features more uniform", panel["BYOL-MHE, not at the output"], byol),
         ("without BatchNorm, MHE makes features more uniform", without["no BN, MHE"], without["no BN, no MHE"]),
         ("MHE without BatchNorm is more uniform than BatchNorm", without["no BN, MHE"], byol),
-        (
-            "MHE of all layers (ours), without BatchNorm, is more uniform than BatchNorm",
-            without["no BN, MHE, all layers"],
-            byol,
-        ),
-        (
-            "MHE except at the output (ours), without BatchNorm, is more uniform than BatchNorm",
-            without["no BN, MHE, not at the output"],
-            byol,
-        ),
+        ("MHE of all layers (ours), without BatchNorm, is more uniform than BatchNorm", all_layers, byol),
+        ("MHE except at the output (ours), without BatchNorm, is more uniform than BatchNorm", not_output, byol),
     ):
         yield Claim(f"On the circle, {sentence}.", "uniformity", difference(more, less), -1, family="on the circle")
 
@@ -145,14 +138,20 @@ def _accuracy() -> Iterator[Claim]:
 
 
 def _places(labels: tuple[str, ...]) -> str:
-    """Of a row's marks: "the encoder", "encoder and projector", …"""
+    """The networks that a row marks: "the encoder", "encoder and projector", …"""
     *others, last = (name for name, mark in zip(NETWORKS, labels[1:], strict=True) if mark == "✓")
     return f"{', '.join(others)} and {last}" if others else f"the {last}"
 
 
 def factorial(table: Table, *networks: str) -> tuple[Term, ...]:
-    """An effect of the 2³ of tab:sections, or of the same table on other data, as a combination of its eight cells, so
-    that each effect uses every run: of one network, the mean over the other two; of several, their interaction."""
+    """Terms of a factorial effect in tab:sections, or in the same table on other data.
+
+    Each effect is a combination of all eight cells.
+
+    Args:
+        table: The table.
+        networks: One network for its main effect, several for their interaction.
+    """
     terms = []
     for row in table.rows:
         if row.cell is None or row.labels[0] == UNI_LABEL:
@@ -170,7 +169,7 @@ def _main_effects(table: Table, on: str = "") -> Iterator[Claim]:
 
 
 def interactions(table: Table) -> Iterator[Claim]:
-    """Of which the paper says nothing: they are estimated, not judged."""
+    """Interactions of networks; the paper makes no claim about them, so they are estimated, not judged."""
     for size in (2, 3):
         for networks in itertools.combinations(NETWORKS, size):
             sentence = f"Interaction of {' × '.join(networks)}"
@@ -216,7 +215,7 @@ def _weights() -> Iterator[Claim]:
 
 
 def _batches(reading: str) -> Iterator[Claim]:
-    """In either reading of the learning rate."""
+    """Claims about small batches, by one of the two readings of the learning rate."""
     of_reading = "" if reading == BY_UPDATE else f" (learning rate {reading})"
 
     def of(method: str, batch: str) -> Measured:
@@ -251,7 +250,7 @@ def _without_batchnorm() -> Iterator[Claim]:
 
 
 def _without_predictor() -> Iterator[Claim]:
-    """The paper's conjecture about what comes next, by cells of `mechanism`."""
+    """The paper's conjecture about future work, tested with cells of `mechanism`."""
     sentence = "Without a predictor, MHE of encoder and projector avoids collapse in part."
     yield Claim(sentence, "top-1", difference(NO_PREDICTOR_MHE, NO_PREDICTOR))
     sentence = "MHE may replace the predictor: at most half a point behind BYOL."
@@ -259,7 +258,7 @@ def _without_predictor() -> Iterator[Claim]:
 
 
 def _energies_and_time() -> Iterator[Claim]:
-    """MHE of projector and predictor is the appendix's reading; of all networks, ours."""
+    """The appendix regularizes projector and predictor; regularizing all networks is our variant."""
     for where, cell in (("", HEADS_A2), (" of all networks (ours)", ALL_A2)):
         for n in range(1, 5):
             sentence = f"MHE{where} lowers the energy of the output of stage {n}, on average over training."
@@ -273,12 +272,12 @@ def _energies_and_time() -> Iterator[Claim]:
 
 
 def _large() -> Iterator[Claim]:
-    """Without two claims of +0.06, BYOL + Uni over BYOL-MHE on CIFAR-10 and CIFAR-100: 213 seeds would be needed."""
+    """Claims about ResNet-50, without two claims of +0.06 that would need 213 seeds."""
     for data in ("CIFAR-10", "CIFAR-100", "STL-10"):
         simclr, byol, uni, mhe = (
             _row("tab:cifar", method, data) for method in ("SimCLR", "BYOL", "BYOL + Uni", "BYOL-MHE")
         )
-        where, images = f"on {data} (ResNet-50, 1000 epochs)", _IMAGES["tab:cifar"][data]  # type: ignore[index]
+        where, images = f"on {data} (ResNet-50, 1000 epochs)", _TEST_IMAGES[data]
         family = f"tab:cifar against BYOL on {data}"
         yield _better(f"BYOL is better than SimCLR {where}.", byol, simclr, images=images)
         yield _better(f"BYOL + Uni is better than BYOL {where}.", uni, byol, family, images=images)
@@ -292,7 +291,7 @@ def _large() -> Iterator[Claim]:
         for metric in ("top-1", further):
             mhe, byol = (_row(table, method, *labels, metric=metric) for method in ("BYOL-MHE", "BYOL"))
             sentence = f"BYOL-MHE is better than BYOL on ImageNet ({epochs} epochs, {metric})."
-            yield _better(sentence, mhe, byol, metric=metric, images=50_000)
+            yield _better(sentence, mhe, byol, metric=metric, images=_TEST_IMAGES["ImageNet"])
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -312,7 +311,7 @@ CLAIMS: tuple[Claim, ...] = (
     *_large(),
 )
 
-# What the paper stands for, in ten lines: the summary of the results page, and what runs are spent on first.
+# The ten main claims: they are in the summary of the results, and their runs are made first.
 MAIN = (
     "Uniformity loss improves linear accuracy.",
     "MHE of the predictor improves linear accuracy.",

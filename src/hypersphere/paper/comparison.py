@@ -1,10 +1,10 @@
-"""The question that the paper ends on: do the regularizers help methods other than BYOL? By short runs of all."""
+"""Our table `methods`: do the regularizers help methods other than BYOL? Short runs of all methods."""
 
 from hypersphere.methods import METHODS
 from hypersphere.paper.cells import Cell, Row, Table
 
 REGULARIZERS = {"": "–", "-mhe": "MHE", "-uni": "Uni"}
-# k-NN accuracy of lightly's benchmark: 200 epochs, batch 512
+# k-NN accuracy in lightly's benchmark: 200 epochs, batch 512
 LIGHTLY = {
     "byol": "86.8",
     "simclr": "84.8",

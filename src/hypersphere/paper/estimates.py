@@ -1,4 +1,4 @@
-"""How well a combination of cells' means is known: the spread of seeds, pooled where it may be, and critical values."""
+"""Effects with their errors: the variance of seeds, pooled over cells if possible, and critical values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 ALPHA = 0.05
-POWER = 0.8  # of the smallest effect that counts as one that could have been seen
+POWER = 0.8  # probability of finding the smallest detectable effect
 
 
 class Spread(NamedTuple):
-    """A variance of seeds and its degrees of freedom."""
+    """A variance over seeds and its degrees of freedom."""
 
     variance: float
     df: float
@@ -20,23 +20,33 @@ class Spread(NamedTuple):
 class Effect(NamedTuple):
     """A combination of means with its standard error.
 
-    `spread` names where the error comes from: "pooled" over all cells of a protocol, "Welch" from the combination's own
-    cells, or "" if no cell has two seeds, so that there is no error."""
+    Attributes:
+        mean: The combination.
+        error: Its standard error; NaN if unknown.
+        df: Degrees of freedom of the error.
+        n: Number of seeds of each cell.
+        spread: Source of the error: "pooled" over all cells of a protocol, "Welch" from the combination's own cells,
+            or "" if a cell has a single seed, so that there is no error.
+    """
 
     mean: float
-    error: float  # standard error; NaN if unknown
+    error: float
     df: float
-    n: tuple[int, ...]  # seeds of each cell
+    n: tuple[int, ...]
     spread: str = ""
 
     @property
     def half_width(self) -> float | None:
-        """Of its own 95 % interval."""
+        """Half-width of its own 95 % interval; None without an error."""
         return self.critical(1) * self.error if self.spread else None
 
     def critical(self, claims: int, ratio: float | None = None) -> float:
-        """Number of standard errors of the 95 % interval that holds for so many claims at once: Dunnett's if all are
-        compared with one control that has `ratio` times the seeds, else Bonferroni's."""
+        """Half-width of a simultaneous 95 % interval, in standard errors.
+
+        Args:
+            claims: Number of claims that the interval holds for at once.
+            ratio: If all claims share a control, how many times the seeds it has (Dunnett); None for Bonferroni.
+        """
         return bonferroni(claims, self.df) if ratio is None or claims == 1 else dunnett(claims, self.df, ratio)
 
     def __str__(self) -> str:
@@ -46,10 +56,18 @@ class Effect(NamedTuple):
 
 
 def combine(values: Sequence[Sequence[float]], weights: Sequence[float], pool: Spread | None) -> Effect:
-    """Σ weight · mean of values, with its standard error if all have two values or more.
+    """Combine the means of cells: Σ weight · mean.
 
-    `pool` is the spread that all of these cells share. With few seeds no test sees all differences of spread, so if the
-    cells' own error (Welch's) is larger, that is taken; without a pool, it is taken with its own degrees of freedom."""
+    Args:
+        values: Values of each cell, one per seed.
+        weights: Weight of each cell.
+        pool: Variance that all of these cells share. With few seeds no test finds all differences of variance, so
+            the cells' own error (Welch's) is used if it is larger. Without a pool, it is used with its own degrees of
+            freedom.
+
+    Returns:
+        The effect, with an error if each cell has two values or more.
+    """
     mean = sum(w * fmean(of) for w, of in zip(weights, values, strict=True))
     n = tuple(map(len, values))
     if min(n) < 2:
@@ -59,17 +77,18 @@ def combine(values: Sequence[Sequence[float]], weights: Sequence[float], pool: S
     if pool is not None:
         shared = math.sqrt(pool.variance * sum(w**2 / k for w, k in zip(weights, n, strict=True)))
         return Effect(mean, max(own, shared), pool.df, n, "pooled")
-    if own == 0:  # all seeds agree to the last digit: nothing is known of how they vary
+    if own == 0:  # all seeds agree to the last digit, which says nothing about their variance
         return Effect(mean, math.nan, math.nan, n)
-    df = own**4 / sum(part**2 / (k - 1) for part, k in zip(parts, n, strict=True))  # Satterthwaite's
+    df = own**4 / sum(part**2 / (k - 1) for part, k in zip(parts, n, strict=True))  # Satterthwaite
     return Effect(mean, own, df, n, "Welch")
 
 
 def pooled(cells: Mapping[str, Sequence[float]]) -> tuple[Spread | None, set[str]]:
-    """The variance that cells have in common, and which cells have it.
+    """The variance that cells share, and the names of these cells.
 
-    Cells with two seeds or more are taken; while Bartlett's test rejects equal variances at 5 %, the one with the
-    largest variance leaves. Seeds that agree to the last digit are no evidence against the others' variance."""
+    Cells with two seeds or more are pooled. While Bartlett's test rejects equal variances at 5 %, the cell with the
+    largest variance is removed. Cells whose seeds agree to the last digit are not tested.
+    """
     kept = {name: values for name, values in cells.items() if len(values) > 1}
     while _bartlett([values for values in kept.values() if variance(values) > 0]) < ALPHA:
         widest = max((variance(values), name) for name, values in kept.items())
@@ -80,7 +99,7 @@ def pooled(cells: Mapping[str, Sequence[float]]) -> tuple[Spread | None, set[str
 
 
 def _bartlett(groups: Sequence[Sequence[float]]) -> float:
-    """p-value of equal variances. (As scipy.stats.bartlett, which takes a hundred times as long for a few numbers.)"""
+    """p-value of equal variances: as scipy.stats.bartlett, which takes a hundred times as long for a few numbers."""
     if len(groups) < 2:
         return 1.0
     from scipy.special import chdtrc
@@ -94,13 +113,14 @@ def _bartlett(groups: Sequence[Sequence[float]]) -> float:
 
 
 def variance(values: Sequence[float]) -> float:
-    """Of a sample."""
+    """Unbiased variance of a sample."""
     mean = fmean(values)
     return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 @cache
 def bonferroni(claims: int, df: float) -> float:
+    """Critical value of the t distribution for several claims at once."""
     from scipy.stats import t
 
     return float(t.ppf(1 - ALPHA / (2 * claims), df))
@@ -108,10 +128,16 @@ def bonferroni(claims: int, df: float) -> float:
 
 @cache
 def dunnett(claims: int, df: float, ratio: float) -> float:
-    """c with P(|T₁| ≤ c, …, |Tₖ| ≤ c) = 95 % for k comparisons with one control (Dunnett 1955).
+    """Critical value c for k comparisons with one control (Dunnett, 1955): P(|T₁| ≤ c, …, |Tₖ| ≤ c) = 95 %.
 
-    Tᵢ = (√(1 − b²) Zᵢ + b Z₀) / S with independent standard normal Z and S² = χ²(df)/df, where b² = 1/(1 + ratio) and
-    the control has `ratio` times the seeds of each other cell: integrated over Z₀ and S, solved for c."""
+    Tᵢ = (√(1 − b²) Zᵢ + b Z₀) / S with independent standard normal Z, S² = χ²(df)/df and b² = 1/(1 + ratio). The
+    probability is integrated over Z₀ and S, and solved for c.
+
+    Args:
+        claims: Number of comparisons k.
+        df: Degrees of freedom of the error.
+        ratio: How many times the seeds of each other cell the control has.
+    """
     import numpy as np
     from scipy.optimize import brentq
     from scipy.special import chdtri, ndtr
@@ -119,7 +145,7 @@ def dunnett(claims: int, df: float, ratio: float) -> float:
     b = math.sqrt(1 / (1 + ratio))
     z, of_z = np.polynomial.hermite_e.hermegauss(64)
     at, of_s = np.polynomial.legendre.leggauss(128)
-    s = np.sqrt(chdtri(df, (1 - at) / 2) / df)[:, None]  # equally likely parts of its law
+    s = np.sqrt(chdtri(df, (1 - at) / 2) / df)[:, None]  # quantiles of its distribution
 
     def inside(c: float) -> float:
         high, low = ((sign * c * s - b * z) / math.sqrt(1 - b**2) for sign in (1, -1))
@@ -130,8 +156,10 @@ def dunnett(claims: int, df: float, ratio: float) -> float:
 
 
 def detectable(effect: Effect, critical: float) -> float:
-    """The true effect (or, of a claim with slack, the distance from its bound) that would be found with 80 %
-    probability: by the noncentral t law."""
+    """The true effect that would be found with 80 % probability, by the noncentral t distribution.
+
+    For a claim with slack, this is the distance from its bound.
+    """
     return _noncentrality(critical, effect.df) * effect.error
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures: which runs they show. What is drawn is in `report.plots`."""
+"""The paper's figures as data: which runs they show. `report.plots` draws them."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,33 +11,43 @@ Kind = Literal["circle", "blocks", "dynamics", "curve", "batch"]
 
 @dataclass(frozen=True)
 class Figure:
+    """A figure of the paper.
+
+    Attributes:
+        name: The paper's LaTeX label.
+        caption: What it shows.
+        kind: How it is drawn.
+        panels: Titles, each with the runs that it shows.
+        optional: Titles without which it can be drawn.
+    """
+
     name: str
     caption: str
     kind: Kind
-    panels: tuple[tuple[str, Cell], ...]  # title or legend, and the runs
-    optional: frozenset[str] = frozenset()  # titles of panels that the figure can be drawn without
+    panels: tuple[tuple[str, Cell], ...]
+    optional: frozenset[str] = frozenset()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
+        """Its cells, each once."""
         return tuple(dict.fromkeys(cell for _, cell in self.panels))
 
     @property
     def needed(self) -> tuple[Cell, ...]:
-        """Cells without which it is not drawn."""
+        """Cells that must have run before it is drawn."""
         return tuple(dict.fromkeys(cell for title, cell in self.panels if title not in self.optional))
 
 
 def _circle(name: str, method: str = "byol", **options: Any) -> Cell:
-    """AlexNet with two outputs, trained as such. The paper does not say for how long: 100 epochs."""
+    """AlexNet with two outputs. The paper does not give the length of training: 100 epochs here."""
     shape = {"encoder": "hypersphere/alexnet", "dimensions": 2, "epochs": 100}
     return Cell(f"circle-{name}", method, options={**shape, **options})
 
 
-# MHE of projector and predictor is the appendix's reading ("g and q unless stated otherwise"). Two variants are ours.
-# MHE of all layers includes the two neurons of the output, which have least energy when they are opposite: then the
-# output (z, −z) has two directions only. And the 4096 neurons of the projector's first layer are crowded on a circle,
-# too: their energy outweighs all else. That was seen in the first seed, and the second variant leaves these two layers
-# out.
+# The appendix regularizes projector and predictor ("g and q unless stated otherwise"). Two variants are ours. MHE of
+# all layers includes the two neurons of the output, which have least energy if they are opposite: then the output
+# (z, −z) has two directions only. The 4096 neurons of the projector's first layer lie on a circle, too, and their
+# energy outweighs all else. We saw this in the first seed; the second variant leaves out these two layers.
 NOT_OUTPUT = ("encoder.features", "encoder.head", "projector.[1-9]*", "predictor")
 RANDOM = Cell("circle-random", "byol", options=_circle("random").options, trained=False, probes=("knn",))
 _PLAIN, _HEADS = _circle("byol"), _circle("mhe-gq", "byol-mhe", **mhe(HEADS))
@@ -56,9 +66,9 @@ _VARIANTS = (
 )
 (HEADS_A2,) = (cell for cell in TABLES["tab:sections"].cells if cell.name == "mhe-gq")
 _SHOWN = "the first seed is shown, G2 is the mean over n; dashed: evenly spread"
-_SAID = "of CIFAR-10 where the paper shows STL-10"
-_READING = "BYOL-MHE regularizes projector and predictor, as the appendix says"
-_WATCHED = "training images (the test set is for the end)"
+_DATA = "of CIFAR-10 where the paper shows STL-10"
+_LAYERS = "BYOL-MHE regularizes projector and predictor, as the appendix says"
+_IMAGES = "training images (the test set is for the end)"
 
 _BATCHES = tuple((", ".join(row.labels), row.cell) for row in TABLES["tab:batch"].rows if row.cell is not None)
 
@@ -97,22 +107,22 @@ FIGURES: dict[str, Figure] = {
         ),
         Figure(
             "fig:layer_uniformity_mhe",
-            f"Hyperspherical energy (a2) of the pooled outputs of each ResNet-18 stage, of 1024 {_WATCHED}; {_READING}",
+            f"Hyperspherical energy (a2) of the pooled outputs of each ResNet-18 stage, of 1024 {_IMAGES}; {_LAYERS}",
             "blocks",
             (("BYOL", BYOL), ("BYOL-MHE", HEADS_A2), ("BYOL-MHE, all networks (ours)", ALL_A2)),
             optional=frozenset({"BYOL-MHE, all networks (ours)"}),
         ),
         Figure(
             "fig:g2",
-            f"Uniformity G2 of features of 5,000 {_WATCHED}; the MHE objective, energy (a2) of all weights; {_SAID}; "
-            f"{_READING}",
+            f"Uniformity G2 of features of 5,000 {_IMAGES}; the MHE objective, energy (a2) of all weights; {_DATA}; "
+            f"{_LAYERS}",
             "dynamics",
             (("BYOL", BYOL), ("BYOL-MHE", HEADS_A2), ("BYOL-MHE, all networks (ours)", ALL_A2)),
             optional=frozenset({"BYOL-MHE, all networks (ours)"}),
         ),
         Figure(
             "fig:knn",
-            f"k-NN accuracy during training, of 5,000 images by neighbours among 45,000 others, {_WATCHED}; {_SAID}",
+            f"k-NN accuracy during training, of 5,000 images by neighbours among 45,000 others, {_IMAGES}; {_DATA}",
             "curve",
             (("BYOL", BYOL), ("BYOL + Uni", UNI), ("BYOL-MHE, predictor", PREDICTOR_A2)),
         ),

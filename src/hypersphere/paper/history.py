@@ -1,19 +1,16 @@
-"""Version 1 of the rule, and what it said of every claim that had two seeds when version 2 replaced it."""
+"""Verdicts of version 1 of the rule, on all claims that had two seeds when version 2 replaced it.
+
+RESULTS.md says what version 1 was, and why it was replaced.
+"""
 
 from typing import NamedTuple
 
 from hypersphere.paper.cells import AS_WRITTEN, Protocol
 
-REASONS = """Version 1 took differences of runs with the same seed and the t-interval of their mean: with three seeds it
-had two degrees of freedom. Of the eight claims with two seeds or more it decided two. But seeds are not paired here:
-over three seeds BYOL and BYOL + Uni are correlated by +0.90, BYOL and MHE by −0.78, which is chance. Pairing made
-intervals as narrow or as wide as chance would have it, and left other runs unused. Version 1 also had no verdict for an
-effect that is smaller than published or absent, did not correct for the number of claims, and took published numbers as
-exact. Version 2 was written when the results in this table were known. It was then changed after a review by simulation
-(larger errors, the published error, collapsed cells), and fixed before any further run."""
-
 
 class Before(NamedTuple):
+    """A verdict of version 1."""
+
     sentence: str
     protocol: Protocol
     effect: str

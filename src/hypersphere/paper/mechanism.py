@@ -1,4 +1,4 @@
-"""A table of ours: why MHE speeds learning up. Each cell asks one question, by 100 epochs with the paper's options."""
+"""Our table `mechanism`: why MHE speeds up learning. Each cell asks one question, with runs of 100 epochs."""
 
 from math import pi
 from typing import Any, NamedTuple
@@ -7,10 +7,10 @@ from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.tables import ALL, ALL_A2, BYOL, TABLES, mhe
 
 WITHOUT_PREDICTOR = ("encoder", "projector")
-# MHE's energy around right angles is (2/π)² + (16/π³) · cosine + …: this weight gives the linear term that it has with
-# weight 10, and nothing else of it
+# Around right angles, the energy of MHE is (2/π)² + (16/π³) · cosine + …: this weight gives the linear term of MHE with
+# weight 10, and no other term.
 _CENTRING = 10 * 16 / pi**3
-# LARS's learning rate has no meaning for SGD: that of lightly's benchmark (0.06 for 128 images), and its weight decay
+# The learning rate of LARS does not fit SGD: use that of lightly's benchmark (0.06 for 128 images), and its decay.
 _SGD: dict[str, Any] = {"optimizer": "sgd", "lr": 0.12, "weight_decay": 5e-4}
 
 CENTRED = Cell(
@@ -34,7 +34,7 @@ NO_PREDICTOR_MHE = Cell(
 
 
 class Question(NamedTuple):
-    """What `cell` minus `baseline` tells."""
+    """A question that the difference `cell` − `baseline` answers."""
 
     sentence: str
     cell: Cell

@@ -1,4 +1,4 @@
-"""The paper's cells that lack a result, and which of them fit into a given time."""
+"""Jobs for the paper's missing runs, and which of them fit into a given time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,8 +16,8 @@ from hypersphere.runs.machine import pick_device
 from hypersphere.sweeps.jobs import Job
 from hypersphere.util.progress import counted
 
-STOPPING = 20.0  # seconds for what is running to save itself when the time is up
-RUN_MEMORY = 24 * 2**30  # bytes that a run of ResNet-18 with 1024 images at once may take
+STOPPING = 20.0  # seconds for running runs to save themselves when the time is up
+RUN_MEMORY = 24 * 2**30  # bytes of GPU memory for a run of ResNet-18 with 1024 images at once
 
 
 def missing(
@@ -27,7 +27,18 @@ def missing(
     cells: Sequence[str] = (),
     protocol: Protocol = AS_WRITTEN,
 ) -> Iterator[Job]:
-    """Seed by seed, so that whatever was finished when it is stopped can be compared."""
+    """Missing runs of a table or figure, seed by seed, so that finished runs can be compared at any moment.
+
+    Args:
+        table: The table or figure.
+        evidence: All results.
+        seeds: Seeds that each cell should have.
+        cells: Names of the cells to run; empty for all.
+        protocol: Protocol of the runs.
+
+    Raises:
+        UserError: If a cell is unknown, or not all cells can be run by the protocol.
+    """
     names = [cell.name for cell in table.cells]
     for name in cells:
         if name not in names:
@@ -35,7 +46,7 @@ def missing(
                 f"{table.name} has no cell {name!r}{similar(name, names)} (its cells are {', '.join(names)})"
             )
     if not protocol.fits(table.cells):
-        raise UserError(f"not all of {table.name} is tuned: leave `tuned` out")
+        raise UserError(f"not all of {table.name} is tuned: leave out `tuned`")
     for seed in seeds:
         for cell in table.cells:
             chosen = not cells or cell.name in cells
@@ -52,8 +63,20 @@ def within(
     protocols: Sequence[Protocol] = STANDARD,
     seeds: int = 3,
 ) -> tuple[list[tuple[Job, str]], float]:
-    """What is missing anywhere and can be done in so many seconds, that which tells most per second first: jobs, each
-    with the claim that gains most; and the seconds of the cheapest run that is left."""
+    """Missing runs of all tables that fit into a time, those with the most information per second first.
+
+    Args:
+        seconds: Time for all runs.
+        evidence: All results.
+        prices: Expected durations.
+        workers: Runs at once.
+        sharing: Runs that share a device.
+        protocols: Protocols to consider.
+        seeds: Maximal number of seeds per cell.
+
+    Returns:
+        Jobs, each with the claim that gains most from it, and the seconds of the cheapest run that is left.
+    """
 
     def price(cell: Cell, protocol: Protocol) -> float:
         job = _job(cell, protocol, 0)
@@ -68,7 +91,7 @@ def within(
 def first_that_fit(
     jobs: Sequence[Job], prices: Prices, seconds: float, workers: int, sharing: int
 ) -> tuple[list[tuple[Job, str]], float]:
-    """As `within`, of a table's jobs, in its order."""
+    """As `within`, for given jobs, in their order."""
     free, taken, rest = [0.0] * workers, [], []
     for job in jobs:
         price = prices.whole(job.config, job.probes, job.trained)
@@ -82,7 +105,7 @@ def first_that_fit(
 
 
 def default_workers(device: str) -> int:
-    """Runs at once: three share a GPU well if its memory holds them."""
+    """Runs at once: up to three per GPU if its memory suffices; one on a CPU."""
     found = pick_device(device)
     if found.type != "cuda":
         return 1
@@ -91,7 +114,7 @@ def default_workers(device: str) -> int:
 
 
 def sharing_of(workers: int, device: str) -> int:
-    """Runs that share one device."""
+    """Number of runs that share one device."""
     gpus = torch.cuda.device_count() if pick_device(device).type == "cuda" else 1
     return -(-workers // max(1, gpus))
 

@@ -10,15 +10,19 @@ PREDICTOR = ("predictor",)
 
 
 def mhe(layers: tuple[str, ...], s: float = 2.0, metric: str = "geodesic", weight: float = 10.0) -> dict[str, Any]:
+    """Options of MHE on the given networks or layers."""
     return {"energy": weight, "energy_s": s, "energy_metric": metric, "energy_layers": layers}
 
 
-# CIFAR-10, ResNet-18, 300 epochs: the recipe's defaults, and the cells that several tables share
+# CIFAR-10, ResNet-18, 300 epochs: the defaults of the recipe, and cells that several tables share
 BYOL = Cell("byol", "byol")
 UNI = Cell("byol-uni", "byol-uni")
 PREDICTOR_A2 = Cell("mhe-q", "byol-mhe", options=mhe(PREDICTOR))
 PREDICTOR_S2 = Cell("mhe-q-s2", "byol-mhe", options=mhe(PREDICTOR, metric="euclidean"))
 ALL_A2 = Cell("mhe-fgq", "byol-mhe", options=mhe(ALL))
+# nothing replaces BatchNorm: torchvision's convolutions stay without biases
+NO_BN = Cell("no-bn", "byol", options={"norm": "none"})
+NO_BN_MHE = Cell("no-bn-mhe-fgq", "byol-mhe", options={"norm": "none", **mhe(ALL)})
 
 _LETTERS = {"encoder": "f", "projector": "g", "predictor": "q"}
 _MARK = {True: "✓", False: "–"}
@@ -60,8 +64,11 @@ BY_UPDATE, BY_BATCH = "scaled by 1024 (an update)", "scaled by the batch"
 
 
 def _batches(label: str, whole: Cell, *accuracies: float) -> tuple[Row, ...]:
-    """Gradients of 1024 / B batches of B images are averaged: one update as before, on smaller batches. Its learning
-    rate is that of 1024 images or, in the second reading, that of B images."""
+    """Rows of a method in tab:batch.
+
+    Gradients of 1024 / B batches of B images are averaged: one update, on smaller batches. Its learning rate is that
+    of 1024 images or, in the second reading, that of B images.
+    """
     rows = [Row((label, "1024", BY_UPDATE), whole, {"top-1": accuracies[0]})]
     for batch, accuracy in zip((512, 256, 128), accuracies[1:], strict=True):
         smaller = {**whole.options, "micro_batch": batch}
@@ -88,14 +95,19 @@ def _large(label: str, name: str, method: str, options: dict[str, Any], *accurac
     return tuple(rows)
 
 
-def _imagenet(name: str, method: str, epochs: int, batch: int, **options: Any) -> Cell:
+def _imagenet(name: str, epochs: int, batch: int, method: str = "", **options: Any) -> Cell:
+    """A cell on ImageNet; `name` is the method unless that is given."""
+    method = method or name
     shared: dict[str, Any] = {"encoder": "torchvision/resnet50", "stem": "imagenet", "epochs": epochs, "batch": batch}
     if epochs == 1000 and method.startswith("byol"):  # other methods as their authors have them
         shared |= {"lr": 0.2, "tau": 0.996, "weight_decay": 1.5e-6}
     return Cell(f"imagenet-{epochs}-{name}", method, "imagenet", {**shared, **options})
 
 
-_IMAGENET_MHE = mhe(ALL, weight=1.0)
+_IMAGENET_MHE = {
+    epochs: _imagenet("mhe", epochs, batch, "byol-mhe", **mhe(ALL, weight=1.0))
+    for epochs, batch in ((1000, 4096), (300, 512))
+}
 
 TABLES: dict[str, Table] = {
     table.name: table
@@ -105,24 +117,16 @@ TABLES: dict[str, Table] = {
             "ImageNet, ResNet-50, 1000 epochs",
             ("method", "batch"),
             (
-                Row(
-                    ("Supervised", "–"),
-                    _imagenet("supervised", "supervised", 1000, 4096),
-                    {"top-1": 79.3, "k-NN": 79.3},
-                ),
-                Row(("SimCLR", "4096"), _imagenet("simclr", "simclr", 1000, 4096), {"top-1": 69.1, "k-NN": 60.7}),
-                Row(("MoCo v2", "4096"), _imagenet("moco", "moco", 1000, 4096), {"top-1": 71.1, "k-NN": 61.9}),
-                Row(("InfoMin", "4096"), _imagenet("infomin", "infomin", 1000, 4096), {"top-1": 73.0, "k-NN": 65.3}),
-                Row(("Barlow Twins", "4096"), _imagenet("barlow", "barlow", 1000, 4096), {"top-1": 73.2, "k-NN": 66.0}),
-                Row(("OBoW", "4096"), _imagenet("obow", "obow", 1000, 4096), {"top-1": 73.8, "k-NN": 61.9}),
-                Row(("SimSiam", "256"), _imagenet("simsiam", "simsiam", 1000, 256), {"top-1": 71.3}),
+                Row(("Supervised", "–"), _imagenet("supervised", 1000, 4096), {"top-1": 79.3, "k-NN": 79.3}),
+                Row(("SimCLR", "4096"), _imagenet("simclr", 1000, 4096), {"top-1": 69.1, "k-NN": 60.7}),
+                Row(("MoCo v2", "4096"), _imagenet("moco", 1000, 4096), {"top-1": 71.1, "k-NN": 61.9}),
+                Row(("InfoMin", "4096"), _imagenet("infomin", 1000, 4096), {"top-1": 73.0, "k-NN": 65.3}),
+                Row(("Barlow Twins", "4096"), _imagenet("barlow", 1000, 4096), {"top-1": 73.2, "k-NN": 66.0}),
+                Row(("OBoW", "4096"), _imagenet("obow", 1000, 4096), {"top-1": 73.8, "k-NN": 61.9}),
+                Row(("SimSiam", "256"), _imagenet("simsiam", 1000, 256), {"top-1": 71.3}),
                 Row(("BYOL, as its authors have it", "4096"), None, {"top-1": 74.3, "k-NN": 64.8}),
-                Row(("BYOL", "4096"), _imagenet("byol", "byol", 1000, 4096), {"top-1": 74.1, "k-NN": 63.7}),
-                Row(
-                    ("BYOL-MHE", "4096"),
-                    _imagenet("mhe", "byol-mhe", 1000, 4096, **_IMAGENET_MHE),
-                    {"top-1": 74.4, "k-NN": 64.9},
-                ),
+                Row(("BYOL", "4096"), _imagenet("byol", 1000, 4096), {"top-1": 74.1, "k-NN": 63.7}),
+                Row(("BYOL-MHE", "4096"), _IMAGENET_MHE[1000], {"top-1": 74.4, "k-NN": 64.9}),
             ),
         ),
         Table(
@@ -130,14 +134,10 @@ TABLES: dict[str, Table] = {
             "ImageNet, ResNet-50, 300 epochs",
             ("method",),
             (
-                Row(("SimCLR",), _imagenet("simclr", "simclr", 300, 512), {"top-1": 67.9, "top-5": 88.5}),
+                Row(("SimCLR",), _imagenet("simclr", 300, 512), {"top-1": 67.9, "top-5": 88.5}),
                 Row(("BYOL, as its authors have it",), None, {"top-1": 72.5, "top-5": 90.8}),
-                Row(("BYOL",), _imagenet("byol", "byol", 300, 512), {"top-1": 71.9, "top-5": 89.2}),
-                Row(
-                    ("BYOL-MHE",),
-                    _imagenet("mhe", "byol-mhe", 300, 512, **_IMAGENET_MHE),
-                    {"top-1": 72.4, "top-5": 89.9},
-                ),
+                Row(("BYOL",), _imagenet("byol", 300, 512), {"top-1": 71.9, "top-5": 89.2}),
+                Row(("BYOL-MHE",), _IMAGENET_MHE[300], {"top-1": 72.4, "top-5": 89.9}),
             ),
         ),
         Table(
@@ -156,14 +156,9 @@ TABLES: dict[str, Table] = {
             "CIFAR-10, ResNet-18, 300 epochs: BatchNorm and MHE of all networks",
             ("BN", "MHE"),
             (
-                # nothing in BatchNorm's place: torchvision's convolutions stay without biases
-                Row(("–", "–"), Cell("no-bn", "byol", options={"norm": "none"}), {"top-1": 28.76}),
+                Row(("–", "–"), NO_BN, {"top-1": 28.76}),
                 Row(("✓", "–"), BYOL, {"top-1": 90.74}),
-                Row(
-                    ("–", "✓"),
-                    Cell("no-bn-mhe-fgq", "byol-mhe", options={"norm": "none", **mhe(ALL)}),
-                    {"top-1": 45.72},
-                ),
+                Row(("–", "✓"), NO_BN_MHE, {"top-1": 45.72}),
                 Row(("✓", "✓"), ALL_A2, {"top-1": 91.22}),
             ),
             measures=("top-1", "linear-cached", "k-NN"),  # which disagree on the sign of what MHE does without BN

@@ -1,4 +1,4 @@
-"""Trials of hyperparameters, by short runs, on images held out of the training set: what was tried before freezing."""
+"""Our table `tuning`: options that we tried in short runs, on images held out of the training set."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ def _trial(name: str, epochs: int, of: Cell = BYOL, **options: Any) -> Row:
 
 
 def _around(of: Cell, weight: str, *others: float) -> Iterator[Row]:
-    """Of a variant: what was chosen for BYOL, its neighbours that BYOL was tried with, and other weights of its own."""
+    """Trials of a variant: the options chosen for BYOL, two other learning rates, and other weights."""
     yield _trial(f"{of.name}-tuned", 50, of, **TUNED)
     yield _trial(f"{of.name}-lr15", 50, of, **{**TUNED, "lr": 1.5})
     yield _trial(f"{of.name}-lr9", 50, of, **{**TUNED, "lr": 9.0})

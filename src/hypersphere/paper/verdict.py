@@ -1,11 +1,11 @@
-"""The rule by which claims are judged, version 2. Version 1, and why it was replaced: `history.py`.
+"""The rule that judges claims, version 2. RESULTS.md has version 1 and why it was replaced.
 
-1. A claim's effect is a combination of cells' means (most often a difference), of all seeds that have run; seeds of
-   different cells are not paired. A seed that diverged counts as the worst result, not as absent.
+1. The effect of a claim is a combination of cell means (most often a difference) over all seeds that have run; seeds of
+   different cells are not paired. A seed that diverged counts as the worst result.
 2. Its standard error comes from one variance, pooled over all cells of the protocol, dataset, encoder, normalization
-   and optimizer (Bartlett's test decides which cells share it: `estimates.pooled`; cells with a diverged or collapsed
-   seed do not). If the error of the claim's own cells (Welch's) is larger, that is taken. If one of its cells does not
-   share the variance, or if times are compared, Welch's error is taken with its own degrees of freedom.
+   and optimizer. Bartlett's test decides which cells share it (`estimates.pooled`); cells with a diverged or collapsed
+   seed do not. If the error of the claim's own cells (Welch's) is larger, it is used instead. If one of its cells does
+   not share the variance, or if times are compared, Welch's error is used with its own degrees of freedom.
 3. Claims of one family are judged together: two-sided intervals that hold for all of them at once with 95 %, by Dunnett
    if they share a control, else by Bonferroni. The families are those of `claims.py`, whether or not all have run.
 4. Each cell of the claim needs two seeds for an interval. By the family's, the effect is
@@ -21,7 +21,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from hypersphere.config import Config
 from hypersphere.paper.catalogue import every_cell
@@ -34,24 +34,35 @@ from hypersphere.paper.state import Evidence, measured, worst
 Word = Literal[
     "reproduced", "smaller than published", "no effect", "opposite", "undecided", "not tested"
 ]  # in the order of the page
-WORDS: tuple[Word, ...] = Word.__args__  # type: ignore[attr-defined]
+WORDS: tuple[Word, ...] = get_args(Word)
 MARGINS = {"top-1": 0.5, "top-5": 0.5, "k-NN": 0.5, "linear-cached": 0.5}  # points
 TIME = "training time, %"
-COLLAPSED = {"uniformity": 0.05, "effective rank": 0.1}  # so near to the worst, nothing was learnt; of others, a point
+COLLAPSED = {"uniformity": 0.05, "effective rank": 0.1}  # a run this close to the worst has collapsed; others: 1
 
 
 class Verdict(NamedTuple):
+    """What the results say about a claim.
+
+    Attributes:
+        word: The verdict.
+        effect: The measured effect; None if it was not tested.
+        half_width: Half-width of the interval that holds for the family.
+        detectable: Smallest effect that would have been found with 80 % probability.
+        against_published: −1 if the effect is below the published one by more than both errors, 1 if above.
+        diverged: Number of seeds that diverged.
+    """
+
     word: Word
     effect: Effect | None = None
-    half_width: float | None = None  # of the interval that holds for the family
-    could_have_seen: float | None = None  # with 80 % probability
-    against_published: int = 0  # −1 below the published effect by more than both errors, 1 above
-    diverged: int = 0  # seeds, counted as the worst
+    half_width: float | None = None
+    detectable: float | None = None
+    against_published: int = 0
+    diverged: int = 0
 
     @property
-    def told(self) -> str:
-        """The word, and what goes with it."""
-        seen = f", could have seen {self.could_have_seen:.2f}" if self.could_have_seen is not None else ""
+    def description(self) -> str:
+        """The verdict with its details."""
+        seen = f", could have seen {self.detectable:.2f}" if self.detectable is not None else ""
         side = {-1: "below the published effect", 1: "above the published effect"}
         parts = [self.word + seen * (self.word == "undecided")]
         if self.against_published and self.word != "smaller than published":
@@ -61,7 +72,13 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Judges claims by what the results say, and remembers what cells have in common."""
+    """Judges claims by the rule above.
+
+    Args:
+        evidence: All results.
+        cells: Cells whose variance may be pooled; None for all.
+        claims: All claims, which make up the families.
+    """
 
     def __init__(self, evidence: Evidence, cells: Sequence[Cell] | None = None, claims: Sequence[Claim] = CLAIMS):
         self.evidence, self.claims = evidence, claims
@@ -70,6 +87,7 @@ class Judge:
         self._family = cache(self._find_family)
 
     def __call__(self, claim: Claim, protocol: Protocol = AS_WRITTEN) -> Verdict:
+        """The verdict on a claim, by the runs of a protocol."""
         effect = self.effect(claim, protocol)
         if effect is None:
             return Verdict("not tested")
@@ -83,7 +101,7 @@ class Judge:
         return Verdict(word, effect, critical * effect.error, smallest, against, diverged)
 
     def effect(self, claim: Claim, protocol: Protocol) -> Effect | None:
-        """None if a cell of it has not run."""
+        """The effect of a claim; None if one of its cells has not run."""
         if not is_of(claim.cells, protocol):
             return None
         values = self._values(claim, protocol)
@@ -93,19 +111,19 @@ class Judge:
         return combine(values, weights, None if claim.metric == TIME else self._spread(claim, protocol))
 
     def _values(self, claim: Claim, protocol: Protocol) -> list[list[float]]:
-        """Of each cell, by seed."""
+        """Values of each cell, one per seed."""
         if claim.metric != TIME:
             return [[*self.evidence.scores(cell, claim.metric, protocol).values()] for cell in claim.cells]
         runs = [self.evidence.of(cell, protocol).values() for cell in claim.cells]
         made: defaultdict[tuple, list[list[float]]] = defaultdict(lambda: [[] for _ in runs])
-        for place, of_cell in enumerate(runs):  # only seconds of the same code on the same device compare
+        for place, of_cell in enumerate(runs):  # only times of the same code on the same device are comparable
             for run in of_cell:
                 if (value := measured(run, TIME)) is not None:
                     made[run.about.get("commit"), run.about.get("device")][place].append(value)
         return max(made.values(), key=lambda values: (min(map(len, values)), sum(map(len, values))), default=[[]])
 
     def _spread(self, claim: Claim, protocol: Protocol) -> Spread | None:
-        """That all of its cells share."""
+        """The variance that all of its cells share, if they do."""
         setting = _setting(protocol.config(claim.cells[0], 0))
         spread, shared_by = self._pool(protocol, claim.metric, setting)
         return spread if shared_by >= {cell.name for cell in claim.cells} else None
@@ -115,15 +133,15 @@ class Judge:
         alike = [cell for cell in alike if _setting(protocol.config(cell, 0)) == setting]
         values = {cell.name: self.evidence.scores(cell, metric, protocol) for cell in alike}
         lowest, near = worst(metric, protocol.config(alike[0], 0)) if alike else None, COLLAPSED.get(metric, 1.0)
-        learnt = {
+        not_collapsed = {
             name: [*of_cell.values()]
             for name, of_cell in values.items()
             if lowest is None or not any(abs(value - lowest) < near for value in of_cell.values())
         }
-        return pooled(learnt)
+        return pooled(not_collapsed)
 
     def _find_family(self, family: str, metric: str) -> tuple[int, Cell | None]:
-        """How many claims it has, and what all of them are compared with."""
+        """Number of its claims, and the control that all of them share, if they do."""
         members = [claim for claim in self.claims if (claim.family, claim.metric) == (family, metric)]
         plain = members and all(claim.control is not None for claim in members)
         common = set.intersection(*(set(claim.cells) for claim in members)) if plain else set()
@@ -131,12 +149,21 @@ class Judge:
 
 
 def is_of(cells: Sequence[Cell], protocol: Protocol) -> bool:
-    """Whether the protocol makes other runs of all of them than the paper's does: else they count there."""
+    """Whether the protocol changes all of the cells; otherwise their runs count as written."""
     return protocol == AS_WRITTEN or all(map(protocol.changes, cells))
 
 
 def decide(claim: Claim, effect: Effect, half_width: float) -> tuple[Word, int]:
-    """By the rule above; and on which side of the published effect ours lies, if both errors do not explain it."""
+    """Apply the rule above to one effect.
+
+    Args:
+        claim: The claim.
+        effect: The measured effect, with its error.
+        half_width: Half-width of the interval that holds for the family.
+
+    Returns:
+        The verdict, and how the effect compares with the published one (see `Claim.excludes`).
+    """
     assert effect.half_width is not None
     mean, bound = claim.direction * effect.mean, claim.direction * claim.bound  # the claimed side is above
     against = claim.excludes(effect.mean, effect.half_width)
@@ -152,7 +179,7 @@ def decide(claim: Claim, effect: Effect, half_width: float) -> tuple[Word, int]:
 
 
 def _ratio(claim: Claim, effect: Effect, control: Cell | None) -> float | None:
-    """How many times the seeds of the other cell the control has."""
+    """How many times the seeds of the other cell the control has; None without a control."""
     if control is None:
         return None
     seeds = dict(zip(claim.cells, effect.n, strict=True))
@@ -161,5 +188,5 @@ def _ratio(claim: Claim, effect: Effect, control: Cell | None) -> float | None:
 
 
 def _setting(config: Config) -> tuple:
-    """What cells must share for their seeds to have one spread: what is learnt from, and what learns."""
+    """What cells must have in common for their seeds to share a variance."""
     return config.data, config.encoder, config.dimensions, config.norm, config.optimizer, config.holdout

@@ -1,4 +1,4 @@
-"""What people look at: pages, plots, Markdown and terminal tables of results, runs and diagnoses.
+"""What people look at: HTML pages, plots, Markdown and terminal tables about results, runs and diagnoses.
 
-May import everything but `cli`.
+May import everything except `cli`.
 """

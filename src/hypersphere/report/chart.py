@@ -1,39 +1,61 @@
-"""Panels of lines as SVG, all runs over each other. Lines differ in dashes as well as in colour."""
+"""Line charts as SVG, all runs over each other. Lines differ in dashes as well as in colour."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hypersphere.report.markup import Markup, element, joined, number, scientific
+from markupsafe import Markup
 
-WIDTH, HEIGHT = 360, 230
-LEFT, RIGHT, TOP, BOTTOM = 50, 348, 46, 190  # of the frame
-COLOURS, DASHES = 7, 5  # in page.css; 35 lines are told apart
-DOTS = 40  # a line of more points has none drawn
+from hypersphere.report.templating import number, render, scientific
+
+LEFT, RIGHT, TOP, BOTTOM = 50, 348, 46, 190  # of the frame in a drawing of 360 × 230
+COLOURS, DASHES = 7, 5  # in page.css; together they distinguish 35 lines
+MOST_DOTS = 40  # lines with more points have no dots
+
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Line:
+    """The curve of one run.
+
+    Attributes:
+        label: Name of the run.
+        place: Index of the run among all, which gives its colour and dashes.
+        points: Pairs (x, y).
+    """
+
     label: str
-    place: int  # of the run among all: its colour and dashes
-    points: Sequence[tuple[float, float]]
+    place: int
+    points: Points = ()
 
     @property
     def style(self) -> str:
-        return f"line colour-{self.place % COLOURS} dash-{self.place % DASHES}"
+        """CSS classes of its colour and dashes."""
+        return f"colour-{self.place % COLOURS} dash-{self.place % DASHES}"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places of the drawing, straight or by logarithms."""
+    """A map from values to coordinates of the drawing.
+
+    Attributes:
+        low: Smallest value.
+        high: Largest value.
+        begin: Coordinate of `low`.
+        end: Coordinate of `high`.
+        logarithmic: Whether the map is logarithmic instead of linear.
+        about: Approximate number of ticks.
+        marks: Ticks with their labels, instead of round ones.
+    """
 
     low: float
     high: float
     begin: float
     end: float
     logarithmic: bool = False
-    about: int = 5  # ticks
-    marks: tuple[tuple[float, str], ...] = ()  # instead of those
+    about: int = 5
+    marks: tuple[tuple[float, str], ...] = ()
 
     def __call__(self, value: float) -> float:
         low, high, at = (math.log10(v) if self.logarithmic else v for v in (self.low, self.high, value))
@@ -41,13 +63,13 @@ class Scale:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Values and how they are written."""
+        """Values with their labels."""
         ticks = log_ticks(self.low, self.high) if self.logarithmic else round_ticks(self.low, self.high, self.about)
         return list(self.marks) or ticks
 
 
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Powers of ten, with 3 times those where there are few."""
+    """Powers of ten with their labels; also 3 times these if there are few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 3) if high / low < 1e4 else (1,)
     values = [step * 10.0**power for power in powers for step in steps]
@@ -55,7 +77,7 @@ def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def round_ticks(low: float, high: float, about: int) -> list[tuple[float, str]]:
-    """Round values (1, 2 or 5 times a power of ten apart) and how they are written."""
+    """Round values (1, 2 or 5 times a power of ten apart) with their labels."""
     rough = (high - low) / about
     power = math.floor(math.log10(rough))
     step = next(m * 10.0**power for m in (1, 2, 5, 10) if m * 10.0**power >= rough * (1 - 1e-9))
@@ -66,72 +88,27 @@ def round_ticks(low: float, high: float, about: int) -> list[tuple[float, str]]:
 
 
 def fitted(values: Sequence[float], begin: float, end: float) -> Scale:
-    """A scale with some room around the values; by logarithms where they differ by more than a factor of 30."""
+    """A scale with some room around the values; logarithmic if they differ by more than a factor of 30."""
     low, high = min(values), max(values)
     if low > 0 and high / low > 30:
         return Scale(low / 1.2, high * 1.2, begin, end, logarithmic=True)
-    room = max(0.06 * (high - low), 1e-3 * abs(low), 1e-3 * abs(high)) or 1.0  # ticks of a few digits, whatever comes
+    room = max(0.06 * (high - low), 1e-3 * abs(low), 1e-3 * abs(high)) or 1.0  # at least so that ticks have few digits
     return Scale(low - room, high + room, begin, end)
 
 
 def panel(title: str, unit: str, lines: Sequence[Line], along: str = "epoch") -> Markup:
-    """One drawing with its axes; a figure that says in words where each line ends."""
-    lines = [line for line in lines if line.points]
+    """One chart with its axes; its label says where each line ends."""
     x = Scale(0, max(max(at for at, _ in line.points) for line in lines) or 1, LEFT, RIGHT)
     y = fitted([value for line in lines for _, value in line.points], BOTTOM, TOP)
-    ends = "; ".join(f"{line.label} ends at {_written(line.points[-1][1])}" for line in lines)
-    drawing = element(
-        "svg",
-        element("text", title, x=LEFT, y=16, class_="title"),
-        element("text", unit + (", logarithmic" if y.logarithmic else ""), x=LEFT, y=33, class_="unit"),
-        axes(x, y, along),
-        *(_drawn(line, x, y, along) for line in lines),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_label=f"{title}, {unit}, by {along}: {ends}",
-    )
-    return element("figure", drawing, class_="panel")
+    about = {"title": title, "unit": unit, "along": along, "most_dots": MOST_DOTS}
+    return render("panel.html", x=x, y=y, lines=lines, polyline=polyline, **about)
 
 
-def axes(x: Scale, y: Scale, along: str) -> Markup:
-    parts = [element("line", x1=x.begin, x2=x.end, y1=y.begin, y2=y.begin, class_="axis")]
-    for value, text in y.ticks:
-        parts += [
-            element("line", x1=x.begin, x2=x.end, y1=y(value), y2=y(value), class_="grid"),
-            element("text", text, x=x.begin - 6, y=y(value) + 4, class_="tick", text_anchor="end"),
-        ]
-    for value, text in x.ticks:
-        parts += [
-            element("line", x1=x(value), x2=x(value), y1=y.begin, y2=y.begin + 4, class_="axis"),
-            element("text", text, x=x(value), y=y.begin + 17, class_="tick", text_anchor="middle"),
-        ]
-    middle = (x.begin + x.end) / 2
-    return joined(*parts, element("text", along, x=middle, y=y.begin + 34, class_="unit", text_anchor="middle"))
-
-
-def _drawn(line: Line, x: Scale, y: Scale, along: str) -> Markup:
-    points = " ".join(f"{x(at):g},{y(value):g}" for at, value in line.points)
-    dots = line.points if len(line.points) <= DOTS else []
-    return joined(
-        element("polyline", points=points, class_=line.style),
-        *(_dot(line, at, value, x, y, along) for at, value in dots),
-    )
-
-
-def _dot(line: Line, at: float, value: float, x: Scale, y: Scale, along: str) -> Markup:
-    told = element("title", f"{line.label}, {along} {at:g}: {_written(value)}")
-    return element("circle", told, cx=x(at), cy=y(value), r=2.2, class_=f"dot colour-{line.place % COLOURS}")
-
-
-def _written(value: float) -> str:
-    return f"{value:.4g}".replace("-", "−")
+def polyline(points: Points, x: Scale, y: Scale) -> str:
+    """The attribute `points` of an SVG polyline."""
+    return " ".join(f"{x(at):g},{y(value):g}" for at, value in points)
 
 
 def legend(labels: Sequence[str]) -> Markup:
-    """Which line is whose."""
-    entries = []
-    for place, label in enumerate(labels):
-        sample = element("line", x1=1, x2=39, y1=6, y2=6, class_=Line(label, place, ()).style)
-        key = element("svg", sample, viewBox="0 0 40 12", class_="key", aria_hidden="true")
-        entries.append(element("li", key, " ", label))
-    return element("ul", *entries, class_="legend")
+    """The line of each run, in the order of the runs."""
+    return render("legend.html", lines=[Line(label, place) for place, label in enumerate(labels)])

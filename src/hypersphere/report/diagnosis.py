@@ -1,4 +1,4 @@
-"""A diagnosis as a terminal shows it."""
+"""A diagnosis on the terminal."""
 
 from hypersphere.inference.diagnosis import Diagnosis
 
@@ -7,6 +7,7 @@ _COLOURS = {"good": "green", "weak": "yellow", "bad": "red", "": "default"}
 
 
 def print_diagnosis(found: Diagnosis) -> None:
+    """Print a diagnosis to standard output, with a coloured mark before each finding."""
     from rich.console import Console
     from rich.text import Text
 

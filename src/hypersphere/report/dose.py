@@ -1,4 +1,4 @@
-"""Energy removed against accuracy gained: how much of its excess energy MHE takes from each network."""
+"""A table in RESULTS.md: how much energy MHE removes from each network, and how much accuracy it gains."""
 
 from collections.abc import Iterable
 from statistics import fmean
@@ -7,19 +7,12 @@ from hypersphere.paper.cells import Cell, Protocol
 from hypersphere.paper.claims import NETWORKS
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
-from hypersphere.report.pipes import pipes
-
-DOSE = """## Energy removed and accuracy gained
-
-The energy (a2) of a network's weights at the end of training, as the share of BYOL's excess that is gone: 0 % is
-BYOL's energy, 100 % the lowest energy among these runs. Beside it the linear accuracy gained over BYOL, in points, and
-the effective rank of the features. Runs: {protocol}, means over seeds.
-
-"""
+from hypersphere.report.markdown_blocks import pipe_table
+from hypersphere.report.templating import render_text
 
 
 def dose_table(evidence: Evidence) -> str:
-    """By the protocol with the most cells; empty if BYOL or all others have not run."""
+    """The table, by the protocol that has the most cells; empty if BYOL or all other cells have not run."""
     cells = [*dict.fromkeys((*TABLES["tab:weight"].cells, *TABLES["tab:sections"].cells))]
     protocols = [p for p in evidence.protocols(cells) if evidence.of(BYOL, p)]
     if not protocols:
@@ -30,7 +23,8 @@ def dose_table(evidence: Evidence) -> str:
     if BYOL not in known or len(known) < 2:
         return ""
     header = ("cell", *(f"{network}: removed" for network in NETWORKS), "top-1 gained", "effective rank")
-    return "\n".join([DOSE.format(protocol=protocol), *pipes(header, _rows(evidence, known, protocol)), ""])
+    table = "\n".join(pipe_table(header, _rows(evidence, known, protocol)))
+    return render_text("dose.md", protocol=protocol, table=table) + "\n"
 
 
 def _rows(evidence: Evidence, known: dict[Cell, list[float]], protocol: Protocol) -> Iterable[Iterable[str]]:
@@ -46,7 +40,7 @@ def _rows(evidence: Evidence, known: dict[Cell, list[float]], protocol: Protocol
 
 
 def _energies(evidence: Evidence, cell: Cell, protocol: Protocol) -> list[float]:
-    """Of each network, at the end."""
+    """Mean energy of each network's weights at the end of training."""
     columns = (evidence.values(cell, f"energy_of_weights/{network}", protocol).values() for network in NETWORKS)
     return [fmean(values) for values in columns if values]
 

@@ -1,7 +1,8 @@
-"""The forest plot of the main claims: published and found effects with their intervals. Narrow enough for a phone, and
-told apart by marker as well as by colour."""
+"""The forest plot of the main claims: published and measured effects with their intervals.
 
-import io
+The plot fits a phone. Protocols differ in marker as well as in colour.
+"""
+
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,14 +11,13 @@ from typing import Any, NamedTuple
 from hypersphere.paper.cells import Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.verdict import Verdict
-from hypersphere.report.plots import COLOURS, STYLE
-from hypersphere.report.summary import Shown
-from hypersphere.util.files import write_atomically
+from hypersphere.report.plots import COLOURS, drawing, save_svg
+from hypersphere.report.summary import MainClaim
 
-REACH = 4.5  # points of accuracy to either side; what lies beyond is an arrow with its number
-MARKERS = "os^v"  # of ours, by protocol
-LETTERS = 54  # of a claim's title in a line
-INCH = 0.165  # height of a line
+REACH = 4.5  # points of accuracy to either side; an effect beyond is drawn as an arrow
+MARKERS = "os^v"  # of our effects, by protocol
+LETTERS = 54  # per line of a claim's title
+INCH = 0.165  # height of a line of text
 
 
 class Line(NamedTuple):
@@ -30,43 +30,33 @@ class Line(NamedTuple):
     colour: str
 
 
-def draw_forest(shown: Sequence[Shown], protocols: Sequence[Protocol], folder: Path) -> Path:
-    """In one picture claims about accuracy, and below them those about other measures, on a scale of their own."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def draw_forest(shown: Sequence[MainClaim], protocols: Sequence[Protocol], folder: Path) -> Path:
+    """Draw claims about accuracy, and below them those about other metrics on their own scale, to `forest.svg`."""
     parts = [[one for one in shown if (one.claim.metric == "top-1") is accuracy] for accuracy in (True, False)]
     parts = [part for part in parts if part]
     heights = [sum(_height(one, protocols) for one in part) for part in parts]
-    # the numbers stand beside the frame: a layout that makes room for them inside would leave none for the frame
-    own: Any = {"axes.grid": False, "axes.spines.left": False, "figure.constrained_layout.use": False}
-    with pyplot.rc_context({**STYLE, **own}):
+    # numbers stand beside the frame: a constrained layout would shrink the frame to make room for them
+    style = {"axes.grid": False, "axes.spines.left": False, "figure.constrained_layout.use": False}
+    with drawing(**style) as pyplot:
         picture, axes = pyplot.subplots(
             len(parts), 1, figsize=(3.1, INCH * sum(heights) + 0.8 * len(parts)), height_ratios=heights, squeeze=False
         )
         picture.subplots_adjust(hspace=3.2 / sum(heights) * len(parts))
         for axis, part in zip(axes[:, 0], parts, strict=True):
             _draw(axis, part, protocols)
-        folder.mkdir(parents=True, exist_ok=True)
-        drawn, path = io.BytesIO(), folder / "forest.svg"
-        picture.savefig(drawn, format="svg", metadata={"Date": None})
-        pyplot.close(picture)
-    write_atomically(path, drawn.getbuffer(), shared=True)
-    return path
+        return save_svg(picture, folder / "forest.svg")
 
 
 def _title(claim: Claim) -> list[str]:
     return textwrap.wrap(claim.sentence, LETTERS)
 
 
-def _height(shown: Shown, protocols: Sequence[Protocol]) -> float:
-    """In lines: its title, its effects, and some room."""
+def _height(shown: MainClaim, protocols: Sequence[Protocol]) -> float:
+    """Height in lines: its title, its effects, and some room."""
     return len(_title(shown.claim)) + len(_lines(shown, protocols)) + 0.9
 
 
-def _lines(shown: Shown, protocols: Sequence[Protocol]) -> list[Line]:
+def _lines(shown: MainClaim, protocols: Sequence[Protocol]) -> list[Line]:
     return [*_published(shown.claim), *_ours(shown.verdicts, protocols)]
 
 
@@ -92,7 +82,7 @@ def _number(mean: float, half_width: float | None) -> str:
     return (f"{mean:+z.2f}" + ("" if half_width is None else f" ± {half_width:.2f}")).replace("-", "−")
 
 
-def _draw(axis: Any, part: Sequence[Shown], protocols: Sequence[Protocol]) -> None:
+def _draw(axis: Any, part: Sequence[MainClaim], protocols: Sequence[Protocol]) -> None:
     accuracy = part[0].claim.metric == "top-1"
     lines = [line for one in part for line in _lines(one, protocols)]
     widest = max((abs(line.mean) + (line.half_width or 0) for line in lines), default=1.0)
@@ -114,7 +104,7 @@ def _draw(axis: Any, part: Sequence[Shown], protocols: Sequence[Protocol]) -> No
 
 
 def _mark(axis: Any, line: Line, y: float, reach: float) -> None:
-    """The number stands to the right of the frame."""
+    """Draw an effect with its interval, and its number to the right of the frame."""
     axis.text(1.04 * reach, y, line.label, va="center", fontsize=8.5, color="0.15", clip_on=False)
     if abs(line.mean) > reach:
         side = 1 if line.mean > 0 else -1

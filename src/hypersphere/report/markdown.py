@@ -1,4 +1,4 @@
-"""RESULTS.md: a summary, every table beside the paper's numbers, figures, claims. Written from results/ alone."""
+"""The text of RESULTS.md: a summary, all tables beside the published numbers, figures and claims."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -13,41 +13,13 @@ from hypersphere.paper.state import Evidence, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.verdict import Judge
 from hypersphere.report.dose import dose_table
-from hypersphere.report.pipes import pipes
-from hypersphere.report.summary import summary
-from hypersphere.report.verdicts import claims_part, folded, untested
+from hypersphere.report.markdown_blocks import folded, pipe_table
+from hypersphere.report.summary import conclusions, main_claims
+from hypersphere.report.templating import render_text
+from hypersphere.report.verdicts import factorial_table, untested, verdicts, version_1_table
 from hypersphere.runs.results import Result
 from hypersphere.util.intervals import estimate
 
-HEAD = """# Results
-
-Written by `hypersphere reproduce` from the files in `results/`; do not edit.
-
-"""
-TERMS = """## How to read the tables
-
-Our numbers are means over n seeds ± the half-width of their 95 % t-interval, of the last epoch, on the test set. *As
-written* uses the hyperparameters of the paper's text. *Tuned* uses some that were chosen for BYOL on validation images:
-{tuned}; all variants use the same. We tuned twice: the first choice
-(crop_min and batch) was evaluated once on the test set (see Stale). Fewer epochs than the paper's are a protocol of
-their own.
-
-- **top-1, top-5**: accuracy in per cent of a linear classifier on the frozen encoder, trained on random crops
-  (`linear`). **linear-cached**: of one on stored features.
-- **k-NN**: accuracy in per cent of the weighted vote of the 200 nearest training images (cosine, T = 0.1; ImageNet: 20,
-  T = 0.07).
-- **uniformity**: log of the mean Gaussian potential G2 of the encoder's features on the unit sphere (t = 2), of the
-  test images: 0 if they coincide, lower is more uniform. **effective rank**: of the same features.
-- **energy**: mean of 1/θ² over pairs (a2), θ the angle between them.
-- **training time, %**: 100 times the logarithm of the seconds, so that differences are per cent; 5 % more is 4.88.
-- Names of cells, such as mhe-fq: MHE regularizes **f** the encoder, **g** the projector, **q** the predictor; a2 unless
-  **s0** … **a1** name another power; **weight**: of MHE, 10 unless named; **batch**: images at once, **-lr**: learning
-  rate scaled by them; **no-bn**: without BatchNorm; **circle**: AlexNet with two outputs.
-"""
-STALE = """## Stale
-
-Results of configs that no cell has any more. No number above includes them.
-"""
 _TITLES = {
     "beside": "Neighbours, uniformity and rank",
     "mechanism": "What MHE does",
@@ -61,27 +33,40 @@ _TITLES = {
 def results_page(
     evidence: Evidence, tables: Iterable[Table] = TABLES.values(), figures: dict[str, str] | None = None
 ) -> str:
-    """`figures`: those that are drawn, by name, and where; "forest" is the summary's."""
+    """The page.
+
+    Args:
+        evidence: All results.
+        tables: Tables of the paper.
+        figures: Paths of the figures that are drawn, by name; "forest" is the one of the summary.
+    """
     drawn, judge = figures or {}, Judge(evidence)
     shown = [*tables, BESIDE, *OWN_TABLES.values()]
     run = [table for table in shown if evidence.protocols(table.cells)]
     protocols = all_protocols(evidence)
-    tuned = ", ".join(f"{name} {value}" for name, value in TUNED.items())
-    parts = [HEAD + summary(judge, protocols, drawn.get("forest")), TERMS.format(tuned=tuned)]
+    blocks: list[str] = []
     for table in run:
-        parts += [_table(table, evidence)]
-        parts += [dose_table(evidence)] * (table.name == "tab:weight")
-        parts += [_mechanism(judge)] * (table.name == "mechanism")
-    parts += [_figure(figure, drawn.get(name), evidence) for name, figure in FIGURES.items()]
-    parts += claims_part(judge, protocols)
-    parts += _stale(evidence, shown)
-    parts += ["## Not run yet\n", untested(judge, protocols)]
-    parts += [_folded_table(table) for table in shown if table not in run]
-    return "\n".join(filter(None, parts))
+        blocks += [_table(table, evidence)]
+        blocks += [dose_table(evidence)] * (table.name == "tab:weight")
+        blocks += [_mechanism(judge)] * (table.name == "mechanism")
+    page = render_text(
+        "results.md",
+        forest=drawn.get("forest"),
+        conclusions=conclusions(main_claims(judge, protocols)),
+        tuned=", ".join(f"{name} {value}" for name, value in TUNED.items()),
+        tables=[*filter(None, blocks)],
+        drawings=[_figure(figure, drawn.get(name), evidence) for name, figure in FIGURES.items()],
+        verdicts=[*filter(None, (verdicts(judge, protocol) for protocol in protocols))],
+        factorial=factorial_table(judge, protocols),
+        version_1=version_1_table(judge),
+        stale=_stale(evidence, shown),
+        missing=[untested(judge, protocols), *(_folded_table(table) for table in shown if table not in run)],
+    )
+    return page.rstrip("\n") + "\n"
 
 
 def _table(table: Table, evidence: Evidence) -> str:
-    """And every seed of it, folded."""
+    """A table, and below it the results of every seed, folded."""
     protocols = _protocols(table, evidence)
     header = [*table.header]
     for metric in table.metrics:
@@ -91,14 +76,14 @@ def _table(table: Table, evidence: Evidence) -> str:
     kept = [row for row in table.rows if row.published or _has_run(row, evidence, protocols)]
     rows = (_row(row, table, evidence, protocols) for row in kept)
     title = _TITLES.get(table.name, table.name) + f" (`{table.name}`)" * (table.name in OWN_TABLES)
-    lines = [f"## {title}", "", f"{table.caption}.", "", *pipes(header, rows), ""]
+    lines = [f"## {title}", "", f"{table.caption}.", "", *pipe_table(header, rows), ""]
     missing = [row.cell.name for row in table.rows if row not in kept and row.cell is not None]
     lines += [f"Not run yet: {', '.join(missing)}.", ""] if missing else []
     return "\n".join([*lines, _every_seed(table, evidence, protocols)])
 
 
 def _protocols(table: Table, evidence: Evidence) -> list[Protocol]:
-    """Of a table's columns: its own, where it has one."""
+    """Protocols of a table's columns."""
     return evidence.protocols(table.cells) if table.protocol == AS_WRITTEN else [table.protocol]
 
 
@@ -115,18 +100,20 @@ def _every_seed(table: Table, evidence: Evidence, protocols: Sequence[Protocol])
     header = ["cell", "protocol", "seed", *table.metrics, "diverged"]
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return folded("Every seed", pipes(header, rows))
+    return folded("Every seed", pipe_table(header, rows))
 
 
 def _folded_table(table: Table) -> str:
-    """Of one without any result: what was published."""
+    """The published numbers of a table without results."""
     header = [*table.header, *(f"{metric}, paper" for metric in table.metrics if is_published(table, metric))]
-    rows = ([*row.labels, *(row.told(m) for m in table.metrics if is_published(table, m))] for row in table.rows)
-    return folded(f"{_TITLES.get(table.name, table.name)}: {table.caption}", pipes(header, rows))
+    rows = (
+        [*row.labels, *(row.published_text(m) for m in table.metrics if is_published(table, m))] for row in table.rows
+    )
+    return folded(f"{_TITLES.get(table.name, table.name)}: {table.caption}", pipe_table(header, rows))
 
 
 def _mechanism(judge: Judge) -> str:
-    """What each question's cell differs from its baseline by."""
+    """The difference between each question's cell and its baseline."""
     protocol = OWN_TABLES["mechanism"].protocol
     rows = []
     for question in QUESTIONS:
@@ -134,24 +121,25 @@ def _mechanism(judge: Judge) -> str:
         effect = judge.effect(claim, protocol)
         if effect is not None:
             rows.append((question.sentence, f"{question.cell.name} − {question.baseline.name}", str(effect)))
-    return "\n".join([*pipes(("question", "difference", "top-1"), rows), ""]) if rows else ""
+    return "\n".join([*pipe_table(("question", "difference", "top-1"), rows), ""]) if rows else ""
 
 
 def _figure(figure: Figure, path: str | None, evidence: Evidence) -> str:
     protocol = evidence.whole(figure.needed)
-    told = "" if protocol in (None, AS_WRITTEN) else f" Runs: {protocol}."
+    notes = "" if protocol in (None, AS_WRITTEN) else f" Runs: {protocol}."
     missing = [cell.name for cell in figure.cells if not evidence.of(cell, protocol or AS_WRITTEN)]
     if path and missing:
-        told += f" Not run yet: {', '.join(missing)}."
+        notes += f" Not run yet: {', '.join(missing)}."
     if figure.kind == "curve" and protocol is not None:
-        ends = (f"{title} {shown(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
-        told += f" On the test set, at the end: {'; '.join(ends)}."
+        ends = (f"{title} {measured_text(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
+        notes += f" On the test set, at the end: {'; '.join(ends)}."
     lacks = "runs are missing" if protocol is None else "that needs `pip install 'hypersphere[report]'`"
     drawn = f"![{figure.caption.split('; ')[0]}]({path})" if path else f"Not drawn yet: {lacks}."
-    return f"## {figure.name}\n\n{figure.caption}.{told}\n\n{drawn}\n"
+    return f"## {figure.name}\n\n{figure.caption}.{notes}\n\n{drawn}\n"
 
 
 def is_published(table: Table, metric: str) -> bool:
+    """Whether the paper reports a metric in a table."""
     return any(metric in row.published for row in table.rows)
 
 
@@ -159,13 +147,13 @@ def _row(row: Row, table: Table, evidence: Evidence, protocols: Sequence[Protoco
     yield from row.labels
     for metric in table.metrics:
         if is_published(table, metric):
-            yield row.told(metric)
+            yield row.published_text(metric)
         for protocol in protocols:
-            yield "–" if row.cell is None else shown(row.cell, metric, evidence, protocol)
+            yield "–" if row.cell is None else measured_text(row.cell, metric, evidence, protocol)
 
 
-def shown(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> str:
-    """Ours, in words where there is no number."""
+def measured_text(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> str:
+    """Our mean with its interval; "diverged", "stale" or nothing if there is no number."""
     found = estimate([*evidence.values(cell, metric, protocol).values()])
     lost = evidence.diverged(cell, protocol)
     if found is None:
@@ -174,8 +162,8 @@ def shown(cell: Cell, metric: str, evidence: Evidence, protocol: Protocol) -> st
     return f"{found}, {len(lost)} diverged" if lost else str(found)
 
 
-def _stale(evidence: Evidence, tables: Sequence[Table]) -> Iterable[str]:
-    """What no table above counts, if there is any."""
+def _stale(evidence: Evidence, tables: Sequence[Table]) -> str:
+    """Results that no table above counts, if there are any."""
     cells = [*dict.fromkeys((*itertools.chain(*(table.cells for table in tables)), *every_cell()))]
     header = ("cell", "seed", "differs from as written in", *METRICS)
     changed = [(_differences(cell, old), old) for cell in cells for old in evidence.stale(cell)]
@@ -184,8 +172,7 @@ def _stale(evidence: Evidence, tables: Sequence[Table]) -> Iterable[str]:
     rows = [
         (old.cell, str(old.config.seed), how, *(_number(old, metric) for metric in METRICS)) for how, old in changed
     ]
-    if rows:
-        yield "\n".join([STALE, *pipes(header, rows), ""])
+    return "\n".join(pipe_table(header, rows)) if rows else ""
 
 
 def _differences(cell: Cell, old: Result) -> str:

@@ -1,19 +1,29 @@
-"""Query images with their nearest neighbours among the held-out ones, by cosine."""
+"""Query images with their nearest neighbours among the other images, by cosine."""
 
 import math
+from typing import NamedTuple
 
 import torch
+from markupsafe import Markup
 from torch import Tensor
 
-from hypersphere.report.markup import Markup, element
 from hypersphere.report.portrait import Seen
-from hypersphere.report.sheet import tile
+from hypersphere.report.sheet import tile_style
+from hypersphere.report.templating import render
 
 QUERIES, NEIGHBOURS = 8, 6
 
 
+class Tile(NamedTuple):
+    """One image of a row: its CSS class, its place on the sheet, and its description."""
+
+    kind: str
+    place: str
+    label: str
+
+
 def nearest(seen: Seen) -> list[tuple[int, list[int]]]:
-    """The first image of each of some classes, and those of the highest cosine with it."""
+    """Indices of some query images, one of each class, and of the images with the highest cosine to each."""
     queries = _queries(seen.sample.images.labels)
     cosines = seen.features[queries] @ seen.features.T
     cosines[range(len(queries)), queries] = -math.inf
@@ -22,31 +32,37 @@ def nearest(seen: Seen) -> list[tuple[int, list[int]]]:
 
 
 def _queries(labels: Tensor) -> list[int]:
-    """Where nothing has a label, evenly from all."""
+    """The first image of each of some classes; without labels, images evenly from all."""
     classes = labels[labels >= 0].unique()
     firsts = [int((labels == c).nonzero()[0]) for c in classes] or list(range(len(labels)))
     return [firsts[place] for place in torch.linspace(0, len(firsts) - 1, min(QUERIES, len(firsts))).long()]
 
 
 def neighbours(label: str, seen: Seen, sheet: str) -> Markup:
-    """A row for each query, itself first."""
-    labels = seen.sample.images.labels.tolist()
-    found = nearest(seen)
-    same = [labels[query] == labels[one] for query, others in found for one in others if labels[query] >= 0]
-    rows = [element("div", *_row(query, others, seen, sheet), class_="row") for query, others in found]
-    told = f": {sum(same)} of {len(same)} are of the query's class" if same else ": the classes are not known"
-    return element("figure", *rows, element("figcaption", element("strong", label), told), class_="neighbours")
+    """A row for each query, which comes first.
+
+    Args:
+        label: Name of the run.
+        seen: Images and their features.
+        sheet: CSS class of the sheet that holds the images.
+    """
+    rows = [[_query(query, seen), *(_neighbour(one, query, seen) for one in others)] for query, others in nearest(seen)]
+    kinds = [tile.kind for row in rows for tile in row]
+    same, known = kinds.count("same"), kinds.count("same") + kinds.count("other")
+    caption = f"{same} of {known} are of the query's class" if known else "the classes are not known"
+    return render("neighbours.html", label=label, rows=rows, sheet=sheet, caption=caption)
 
 
-def _row(query: int, others: list[int], seen: Seen, sheet: str) -> list[Markup]:
+def _query(image: int, seen: Seen) -> Tile:
     images = seen.sample.images
-    labels = images.labels.tolist()
-    cells = [tile(sheet, query, f"query: {images.classes[labels[query]] if labels[query] >= 0 else query}", "query")]
-    for place, one in enumerate(others, 1):
-        alike = labels[one] == labels[query]
-        if labels[one] < 0 or labels[query] < 0:
-            cells.append(tile(sheet, one, f"neighbour {place}", "unknown"))
-        else:
-            told = f"{images.classes[labels[one]]}, {'the same class' if alike else 'another class'}"
-            cells.append(tile(sheet, one, told, "same" if alike else "other"))
-    return cells
+    label = int(images.labels[image])
+    return Tile("query", tile_style(image), f"query: {images.classes[label] if label >= 0 else image}")
+
+
+def _neighbour(image: int, query: int, seen: Seen) -> Tile:
+    images = seen.sample.images
+    label, of_query = int(images.labels[image]), int(images.labels[query])
+    if label < 0 or of_query < 0:
+        return Tile("unknown", tile_style(image), "class not known")
+    kind = "same" if label == of_query else "other"
+    return Tile(kind, tile_style(image), f"{images.classes[label]}, {kind} class")

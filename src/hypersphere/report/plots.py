@@ -1,8 +1,9 @@
-"""Figures drawn from results. Lines differ in dashes as well as in colour: they are told apart in grey, too."""
+"""The figures of RESULTS.md, drawn with matplotlib. Lines differ in dashes as well as in colour."""
 
+import contextlib
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,7 +18,7 @@ from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, TABLES
 from hypersphere.runs.results import Result
-from hypersphere.util.files import write_atomically
+from hypersphere.util.files import make_folder, write_atomically
 
 STYLE: Any = {
     "font.size": 9,
@@ -32,13 +33,22 @@ STYLE: Any = {
 }
 DASHES = ("-", "--", ":", "-.")
 COLOURS = ("#1b6ca8", "#c4452d", "#3f7d4e", "#7a4f9a")
-TOP = 0.8  # of the axis of a density of angles: five times the uniform one
+TOP = 0.8  # upper end of the axis of angle densities: five times the uniform density
 STAGES = ("layer1", "layer2", "layer3", "layer4")
-Runs = dict[str, Sequence[Result]]  # legend → its runs, one a seed
+Runs = dict[str, Sequence[Result]]  # title → its runs, one per seed
 
 
 def draw_figures(evidence: Evidence, folder: Path, figures: dict[str, Figure] = FIGURES) -> dict[str, Path]:
-    """All figures that have what they show; each a file. Of those on the circle each panel is a picture by itself."""
+    """Draw all figures whose runs are there. Figures on the circle are drawn as soon as one panel has run.
+
+    Args:
+        evidence: All results.
+        folder: Where to write the files.
+        figures: The figures, by name.
+
+    Returns:
+        Paths of the figures that were drawn, by name.
+    """
     drawn = {}
     for figure in figures.values():
         protocol = evidence.whole(figure.needed)
@@ -51,6 +61,14 @@ def draw_figures(evidence: Evidence, folder: Path, figures: dict[str, Figure] = 
 
 
 def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
+    """Draw one figure to an SVG file in `folder`."""
+    with drawing() as pyplot:
+        return save_svg(_KINDS[figure.kind](pyplot, runs), folder / f"{figure.name.replace(':', '-')}.svg")
+
+
+@contextlib.contextmanager
+def drawing(**style: Any) -> Iterator[Any]:
+    """Yield `matplotlib.pyplot`, set to our style without a window."""
     try:
         import matplotlib
     except ImportError:
@@ -58,20 +76,26 @@ def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context(STYLE):
-        picture = _KINDS[figure.kind](pyplot, runs)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{figure.name.replace(':', '-')}.svg"
-        drawn = io.BytesIO()
-        picture.savefig(drawn, format="svg", metadata={"Date": None})
-        pyplot.close(picture)
+    with pyplot.rc_context(STYLE | style):
+        try:
+            yield pyplot
+        finally:
+            pyplot.close()
+
+
+def save_svg(picture: Any, path: Path) -> Path:
+    """Write a matplotlib figure, without the date: the same figure gives the same file."""
+    make_folder(path.parent)
+    drawn = io.BytesIO()
+    picture.savefig(drawn, format="svg", metadata={"Date": None})
     write_atomically(path, drawn.getbuffer(), shared=True)
     return path
 
 
 def _circle(pyplot: Any, runs: Runs) -> Any:
-    """Above, the density in the plane and G2, its mean over seeds; below, that of the angles. Of the first seed each:
-    an encoder may be turned by any angle, so several in one picture would look more even than they are.
+    """Above, the density in the plane and the mean of G2 over seeds; below, the density of the angles.
+
+    Densities are of the first seed: encoders differ by a rotation, so several together would look more uniform.
     """
     columns, rows = min(4, len(runs)), -(-len(runs) // 4)
     size: Any = {"figsize": (2 * columns, 3.6 * rows), "height_ratios": (2.2, 1) * rows, "squeeze": False}
@@ -119,8 +143,10 @@ def _angles(axis: Any, counts: Tensor) -> None:
 
 
 def _mean(found: Sequence[Result], value: Callable[[dict[str, float]], float]) -> tuple[list[float], list[float]]:
-    """Epochs, and the mean over seeds of what the histories say of each; those that all have, for how often a run is
-    watched is not in its hash."""
+    """Epochs that all histories have, and the mean of a value over seeds at each.
+
+    Histories may differ in their epochs, since how often a run is measured is not part of its hash.
+    """
     curves = [{line["epoch"]: value(line) for line in run.history} for run in found]
     epochs = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
     return epochs, [fmean(curve[epoch] for curve in curves) for epoch in epochs]
@@ -165,13 +191,13 @@ def _curve(pyplot: Any, runs: Runs) -> Any:
 
 
 def _legend(picture: Any, axis: Any) -> None:
-    """Above all panels."""
+    """Put one legend above all panels."""
     lines, names = axis.get_legend_handles_labels()
     picture.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
 
 
 def _batch(pyplot: Any, runs: Runs) -> Any:
-    """What the paper has, and what we found by either reading of the learning rate, on one scale."""
+    """The published changes, and ours by both readings of the learning rate, on one scale."""
     published = {title: row.published["top-1"] for title, row in _batch_rows().items()}
     ours = {title: fmean(tops) for title, found in runs.items() if (tops := _tops(found))}
     picture, axes = pyplot.subplots(1, 3, figsize=(7.2, 2.8), sharey=True)
@@ -196,7 +222,7 @@ def _tops(found: Sequence[Result]) -> list[float]:
 
 
 def _changes(axis: Any, tops: dict[str, float], rate: str) -> None:
-    """Of mean accuracies, the differences to that of the whole batch, by method."""
+    """Plot the difference of each mean accuracy to that of the whole batch, by method."""
     sizes: dict[str, dict[str, float]] = {}
     for title, row in _batch_rows().items():
         method, batch, scaled = row.labels

@@ -1,4 +1,4 @@
-"""What a run's folder has to show: its numbers, and what its encoder makes of some held-out images."""
+"""What a report shows of a run: its numbers, and the features of some images."""
 
 import dataclasses
 import functools
@@ -23,60 +23,63 @@ from hypersphere.runs.run import load_config, load_run, with_root
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
 
-SAMPLE = 1000  # images: enough for a map, few enough to be sent along
-CURVE = 400  # points of a line: as many as can be seen
-MOST_TOLD = 4  # options in a run's name
+SAMPLE = 1000  # images: enough for a map, few enough to be part of the page
+CURVE = 400  # points of a line: as many as can be distinguished
+MOST_OPTIONS = 4  # in the name of a run
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some of the images that runs on a data set hold out, or watch where they hold none out."""
+    """Some of the images that runs on a dataset hold out, or training images if they hold none out."""
 
     images: Images
-    learnt: int  # images in memory that such a run learns from
+    learnt: int  # number of training images in memory
     held_out: bool
 
 
 @dataclass(frozen=True)
 class Seen:
-    """How an encoder sees the sample."""
+    """A sample with its features by the encoder of a run."""
 
     sample: Sample
-    features: Tensor  # N × D, unit
+    features: Tensor  # unit length, (N, D)
     step: int
 
 
 @dataclass(frozen=True)
 class Portrait:
+    """Everything that a report shows of one run."""
+
     path: Path
     config: Config
     written_by: dict[str, Any]  # versions and device, as run.json has them
     metrics: list[dict[str, Any]]
     evaluation: dict[str, Any]
-    epoch_steps: int | None  # updates that make an epoch
+    epoch_steps: int | None  # updates per epoch
     seen: Seen | None
-    missing: tuple[str, ...] = ()  # and what else has to be known of it, in words
-    label: str = ""  # tells it from the others of a page
+    missing: tuple[str, ...] = ()  # notes for the reader: what is missing and why
+    label: str = ""  # its name on the page
 
     @property
     def step(self) -> int:
-        """The last one heard of: a run that goes on writes metrics more often than checkpoints."""
+        """The last step in the metrics or the checkpoint: a running run writes metrics more often."""
         return max([line["step"] for line in self.metrics] + ([self.seen.step] if self.seen else [0]))
 
     @property
     def names(self) -> list[str]:
-        """Of all that was measured on the way."""
+        """Names of all measurements during training."""
         return list(dict.fromkeys(name for line in self.metrics for name in line))
 
     def curve(self, name: str) -> list[tuple[float, float]]:
-        """(epoch, value) of what was measured on the way; thinned out if it is more than can be seen."""
+        """Pairs (epoch, value) of a measurement during training, at most about `CURVE` of them."""
         if self.epoch_steps is None:
             return []
         found = [(line["step"] / self.epoch_steps, line[name]) for line in self.metrics if _is_number(line.get(name))]
         every = math.ceil(len(found) / CURVE) or 1
-        return found[::-every][::-1]  # the last one stays
+        return found[::-every][::-1]  # keeps the last one
 
     def last(self, name: str) -> float | None:
+        """The last value of a measurement; None if there is none."""
         return next((line[name] for line in reversed(self.metrics) if _is_number(line.get(name))), None)
 
 
@@ -85,7 +88,16 @@ def _is_number(value: Any) -> bool:
 
 
 def portray(path: Path, device: str, root: Path | None) -> Portrait:
-    """Everything that is there; what is not is said in `missing`."""
+    """Read a run's folder, and compute the features of some images.
+
+    Args:
+        path: Folder of the run.
+        device: Device that computes the features.
+        root: Folder of the data; None for the folder that the run was trained with.
+
+    Returns:
+        Everything that could be read; `missing` says what could not, and why.
+    """
     config = load_config(path)
     metrics = read_metrics(path / "metrics.jsonl")
     sample, obstacle = _sample_or_why_not(config, path, root)
@@ -109,7 +121,7 @@ def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
     if run.seen is None:
         yield f"no densities, neighbours and map: {why_unseen}"
     elif not run.seen.sample.held_out:
-        yield "none of its images are held out: those shown here are some that it learnt from"
+        yield "the run holds out no images: those shown here are training images"
     if run.seen and run.seen.step < run.step:
         yield f"densities, neighbours and map are of the last checkpoint, after update {run.seen.step}"
     if not run.metrics:
@@ -125,7 +137,8 @@ def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
     if not run.evaluation:
         yield "not evaluated: there is no evaluation.json"
     elif run.seen and run.evaluation.get("step") != run.seen.step:
-        yield f"evaluation.json is of update {run.evaluation.get('step')}, the checkpoint of update {run.seen.step}"
+        step = run.evaluation.get("step")
+        yield f"evaluation.json was written after update {step}, the checkpoint after update {run.seen.step}"
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -192,7 +205,7 @@ def _epoch_steps(path: Path, config: Config, metrics: list[dict[str, Any]], samp
 
 
 def labelled(runs: Sequence[Portrait]) -> list[Portrait]:
-    """With the shortest names that tell the runs apart."""
+    """Runs with the shortest labels that distinguish them."""
     titles = [run.config.title for run in runs]
     sets = [Path(run.config.data).name for run in runs]  # a set's name, or a folder
     on_sets = [f"{title} on {data}" for title, data in zip(titles, sets, strict=True)]
@@ -200,8 +213,8 @@ def labelled(runs: Sequence[Portrait]) -> list[Portrait]:
     schemes = (
         titles,
         plain,
-        _with_options(runs, plain, unsaid=("data", "seed")),
-        _with_options(runs, plain, unsaid=("data",)),
+        _with_options(runs, plain, omitted=("data", "seed")),
+        _with_options(runs, plain, omitted=("data",)),
         [f"{run.config.title} ({run.path.resolve().name})" for run in runs],
         [f"{run.config.title} ({run.path})" for run in runs],
     )
@@ -209,12 +222,12 @@ def labelled(runs: Sequence[Portrait]) -> list[Portrait]:
     return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
 
 
-def _with_options(runs: Sequence[Portrait], names: Sequence[str], unsaid: Sequence[str]) -> list[str]:
-    """Each name with the options in which the runs of that name differ, if they are few."""
+def _with_options(runs: Sequence[Portrait], names: Sequence[str], omitted: Sequence[str]) -> list[str]:
+    """Add to each name the options in which the runs of that name differ, if these are few."""
     found = []
     for run, name in zip(runs, names, strict=True):
         alike = [other.config for other, its in zip(runs, names, strict=True) if its == name]
-        fields = {field for other in alike for field in alike[0].differences(other)} - set(unsaid)
-        told = [f"{field} {worded(value)}" for field, value in vars(run.config).items() if field in fields]
-        found.append(f"{name} ({', '.join(told)})" if 0 < len(told) <= MOST_TOLD else name)
+        fields = {field for other in alike for field in alike[0].differences(other)} - set(omitted)
+        options = [f"{field} {worded(value)}" for field, value in vars(run.config).items() if field in fields]
+        found.append(f"{name} ({', '.join(options)})" if 0 < len(options) <= MOST_OPTIONS else name)
     return found

@@ -1,4 +1,4 @@
-"""RESULTS.md and its figures, written from the folder of results."""
+"""Writes RESULTS.md and its figures."""
 
 import os
 from importlib.util import find_spec
@@ -17,11 +17,16 @@ from hypersphere.util.progress import tell_once
 
 
 def write_page(results: Path, page: Path) -> None:
-    """All tables, claims and, where matplotlib is installed, figures: from the results alone."""
+    """Write the page of all results, and its figures if matplotlib is installed.
+
+    Args:
+        results: Folder of the results; figures are written to `figures` in it.
+        page: The page to write.
+    """
     evidence = Evidence(read_results(results))
     figures: dict[str, str] = {}
     if find_spec("matplotlib") is None:
-        tell_once(f"no figure is drawn, nor shown in {page}: that needs pip install 'hypersphere[report]'")
+        tell_once(f"{page} is written without figures, which need matplotlib: pip install 'hypersphere[report]'")
     else:
         drawn = draw_figures(evidence, results / "figures")
         if evidence.results:

@@ -1,4 +1,4 @@
-"""Many small images in one PNG, and each as a tile of a page."""
+"""Many small images in one PNG, which a page shows one by one as tiles."""
 
 import base64
 import io
@@ -7,37 +7,41 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from markupsafe import Markup
 from torch import Tensor
 
-from hypersphere.report.markup import Markup, element
-
-LARGEST = 32  # pixels a side; larger images are shrunk to it
+LARGEST = 32  # pixels per side; larger images are reduced
 ROW = 32  # images in a row of the sheet
 
 
-def sheet_style(pixels: Tensor, name: str) -> str:
-    """CSS of the tiles that show one of these N × C × H × W images."""
-    pixels = _small(pixels)
+def sheet_style(pixels: Tensor, name: str) -> Markup:
+    """CSS of a sheet of images.
+
+    Args:
+        pixels: uint8 images of shape (N, C, H, W).
+        name: CSS class of its tiles.
+    """
+    pixels = _reduced(pixels)
     n, channels, height, width = pixels.shape
     rows = math.ceil(n / ROW)
     pixels = F.pad(pixels, (0, 0, 0, 0, 0, 0, 0, rows * ROW - n)).view(rows, ROW, channels, height, width)
     sheet = pixels.permute(0, 3, 1, 4, 2).reshape(rows * height, ROW * width, channels)
     rendering = "pixelated" if width < LARGEST / 2 else "auto"
     where = f"background-image: url({_sheet_uri(sheet)}); --row-length: {ROW}; --shape: {height / width:g}"
-    return f".{name} {{ {where}; image-rendering: {rendering} }}\n"
+    return Markup(f".{name} {{ {where}; image-rendering: {rendering} }}")
 
 
-def _small(pixels: Tensor) -> Tensor:
+def _reduced(pixels: Tensor) -> Tensor:
     height, width = pixels.shape[2:]
-    shrink = LARGEST / max(height, width)
-    if shrink >= 1:
+    factor = LARGEST / max(height, width)
+    if factor >= 1:
         return pixels
-    size = (max(1, round(height * shrink)), max(1, round(width * shrink)))
+    size = (max(1, round(height * factor)), max(1, round(width * factor)))
     return F.interpolate(pixels.float(), size=size, mode="area").round().to(torch.uint8)
 
 
 def _sheet_uri(sheet: Tensor) -> str:
-    """In grey, or in the 256 colours that fit best: a third of the size of all colours."""
+    """In grey, or in the 256 colours that fit best, which takes a third of the size."""
     from PIL import Image
 
     if sheet.shape[2] == 1:
@@ -46,11 +50,12 @@ def _sheet_uri(sheet: Tensor) -> str:
 
 
 def png_uri(picture: Any) -> str:
+    """A PIL image as the `data:` URI of a PNG."""
     file = io.BytesIO()
     picture.save(file, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def tile(sheet: str, index: int, label: str, kind: str) -> Markup:
-    place = f"--column: {index % ROW}; --row: {index // ROW}"
-    return element("span", class_=f"tile {sheet} {kind}", style=place, role="img", aria_label=label, title=label)
+def tile_style(index: int) -> str:
+    """CSS that selects an image of a sheet."""
+    return f"--column: {index % ROW}; --row: {index // ROW}"

@@ -1,91 +1,86 @@
-"""What the runs came to, and how they were set up, side by side."""
+"""The tables of a report: what the runs achieved, and how they were configured."""
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from hypersphere.report.markup import Markup, element, number, table
+from markupsafe import Markup
+
 from hypersphere.report.portrait import Portrait
+from hypersphere.report.templating import number
 
 NONE = "–"
-MANY = 20  # classes, of which the first five say something
+MANY_CLASSES = 20  # with more, top-5 accuracy is shown as well
+
+Rows = list[list[str]]
 
 
-def summary(runs: Sequence[Portrait]) -> Markup:
-    """A row a run: the last measurements on the way, then whatever evaluation.json holds of any of them."""
+def summary(runs: Sequence[Portrait]) -> tuple[list[str], Rows]:
+    """Header and rows, one per run: the last measurements during training, then the numbers of evaluation.json."""
     probes = list(dict.fromkeys(key for run in runs for key in evaluated(run)))
-    head = ["run", "data", "epochs", "last k-NN, %", "uniformity", *(f"{probe}, {on}" for on, probe in probes)]
+    head = ["run", "data", "epochs", "last k-NN, %", "uniformity", *(f"{probe}, {split}" for split, probe in probes)]
     rows = [
         [
-            _named(run),
+            Markup('<span class="run">{}<small>{}</small></span>').format(run.label, run.path),
             run.config.data,
-            epochs(run),
+            _epochs(run),
             _number(run.last("knn"), 1),
             _number(run.last("uniformity_of_features"), 2),
             *(evaluated(run).get(key, NONE) for key in probes),
         ]
         for run in runs
     ]
-    return table(head, rows, "Summary of the runs", class_="numbers")
-
-
-def _named(run: Portrait) -> Markup:
-    return element("span", run.label, element("small", str(run.path)), class_="run")
+    return head, rows
 
 
 def _number(value: float | None, digits: int) -> str:
     return NONE if value is None else number(value, digits)
 
 
-def epochs(run: Portrait) -> str:
+def _epochs(run: Portrait) -> str:
     if run.epoch_steps is None:
         return f"{run.step} updates"
     return f"{run.step // run.epoch_steps} of {run.config.epochs}"
 
 
 def evaluated(run: Portrait) -> dict[tuple[str, str], str]:
-    """(held-out images, probe) → what evaluation.json says of it."""
-    found, many = {}, run.written_by.get("classes", 0) > MANY
-    for on, probes in run.evaluation.items():
+    """Accuracies in evaluation.json, by split and probe."""
+    found, many = {}, run.written_by.get("classes", 0) > MANY_CLASSES
+    for split, probes in run.evaluation.items():
         for probe, values in probes.items() if isinstance(probes, dict) else ():
-            told = _told(values, many)
-            if told is not None:
-                found[on, probe.removesuffix("knn") + f"{values['k']}-NN" if "k" in values else probe] = told
+            accuracy = _accuracy(values, many)
+            if accuracy is not None:
+                found[split, probe.removesuffix("knn") + f"{values['k']}-NN" if "k" in values else probe] = accuracy
     return found
 
 
-def _told(values: Any, many: bool) -> str | None:
+def _accuracy(values: Any, many: bool) -> str | None:
     try:
         half = f" ± {values['interval']:.1f}" if "interval" in values else ""
         further = f" (top-5 {values['top5']:.1f})" if many and "top5" in values else ""
         return f"{values['top1']:.1f}{half}{further}"
-    except (KeyError, TypeError, ValueError):  # the sphere's measures, or no evaluation
+    except (KeyError, TypeError, ValueError):  # measures of the sphere, or not an evaluation
         return None
 
 
-def missing(runs: Sequence[Portrait]) -> Markup:
-    told = [element("li", element("strong", run.label), f": {reason}") for run in runs for reason in run.missing]
-    if not told:
-        return Markup()
-    return element("div", element("p", "Worth knowing:"), element("ul", *told), class_="absent")
+class Configs(NamedTuple):
+    """The options of all runs, a row each."""
+
+    head: list[str]
+    differing: Rows
+    same: Rows
 
 
-def configs(runs: Sequence[Portrait]) -> Sequence[Markup]:
-    """What differs is shown, what does not can be unfolded."""
-    columns = [{**run.config.to_json(), **_origin(run)} for run in runs]
+def configs(runs: Sequence[Portrait]) -> Configs:
+    """Options that differ between the runs, and those that are the same."""
+    columns = [
+        {**run.config.to_json(), **{f"run.json: {name}": value for name, value in run.written_by.items()}}
+        for run in runs
+    ]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [[name, *(_value(column.get(name)) for column in columns)] for name in names]
-    head = ["option", *(run.label for run in runs)]
     differing = [row for row in rows if len(set(row[1:])) > 1]
-    same = [row for row in rows if len(set(row[1:])) == 1]
-    shown = table(head, differing, "Options that differ", class_="differing") if differing else Markup()
-    told = f"{len(same)} options are the same in all runs" if len(runs) > 1 else f"All {len(same)} options"
-    folded = element("details", element("summary", told), table(head, same, "Options that are the same"))
-    return shown, folded
-
-
-def _origin(run: Portrait) -> dict[str, Any]:
-    return {f"run.json: {name}": value for name, value in run.written_by.items()}
+    return Configs(["option", *(run.label for run in runs)], differing, [row for row in rows if row not in differing])
 
 
 def _value(value: Any) -> str:

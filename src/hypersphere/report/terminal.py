@@ -1,4 +1,4 @@
-"""The paper's tables as a terminal shows them: published, ours, and what a missing cell would cost here."""
+"""The paper's tables on the terminal: published numbers, ours, and what missing runs would cost here."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,20 +11,25 @@ from hypersphere.paper.catalogue import CATALOGUE, protocol_for
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
 from hypersphere.paper.figures import Figure
 from hypersphere.paper.state import Evidence
-from hypersphere.report.markdown import is_published, shown
+from hypersphere.report.markdown import is_published, measured_text
 from hypersphere.runs.machine import execution_of, provenance
 from hypersphere.util.progress import counted, duration, table_console
 
 
 def prices_of(evidence: Evidence, device: str) -> cost.Prices:
-    """Of runs on this machine's device, by its rate of matrix products and the runs that it has made before."""
+    """Estimate durations on this machine, from its speed of matrix products and its finished runs.
+
+    Args:
+        evidence: All results.
+        device: Device of the runs.
+    """
     how = execution_of(Config(device=device))
     rate = matmul_rate(how.device, how.precision)
     return cost.Prices.from_results(evidence.results, provenance(how.device)["device"], rate)
 
 
 def list_overview(evidence: Evidence, seeds: Sequence[int], protocol: Protocol, device: str) -> None:
-    """One line for each table and figure: how many of its runs are there, and what the others would cost."""
+    """Print a line for each table and figure: how many runs it has, and what the missing ones would cost."""
     from rich import box
     from rich.table import Table as Grid
 
@@ -37,18 +42,18 @@ def list_overview(evidence: Evidence, seeds: Sequence[int], protocol: Protocol, 
             continue
         lacking = [(cell, seed) for cell in cells for seed in seeds if seed not in evidence.of(cell, used)]
         cost = sum(prices.training(used.config(cell, 0)) for cell, _ in lacking if cell.trained)
-        there = len(cells) * len(seeds) - len(lacking)
-        grid.add_row(name, _about(one), f"{there} of {len(cells) * len(seeds)}", duration(cost) if lacking else "")
+        finished = len(cells) * len(seeds) - len(lacking)
+        grid.add_row(name, _about(one), f"{finished} of {len(cells) * len(seeds)}", duration(cost) if lacking else "")
     console.print(grid, "")
-    print(f"Runs: {counted(len(seeds), 'seed')} of each cell, {protocol}; cells of several tables are counted in each.")
-    known = "and by runs that it has finished" if prices.corrections else "which is rough without a finished run"
-    print(f"Costs: pretraining here, by {prices.tflops:.3g} TFLOP/s of matrix products, {known}.")
-    print("Next: hypersphere reproduce NAME --dry-run shows its cells; reproduce NAME runs what is missing;")
-    print("      hypersphere reproduce --budget 25m runs what tells most in that time.")
+    print(f"Runs: {counted(len(seeds), 'seed')} per cell, {protocol}. Cells that tables share count in each of them.")
+    basis = "and from finished runs" if prices.corrections else "a rough estimate without finished runs"
+    print(f"Costs: pretraining on this machine, from {prices.tflops:.3g} TFLOP/s of matrix products, {basis}.")
+    print("Next: hypersphere reproduce NAME --dry-run shows its cells; reproduce NAME makes the missing runs;")
+    print("      hypersphere reproduce --budget 25m makes the most informative runs that fit into 25 minutes.")
 
 
 def _about(one: Table | Figure) -> str:
-    """A caption in a few words: what a table varies, or the first words of a figure's."""
+    """A short caption: what a table varies, or the first words of a figure's caption."""
     if isinstance(one, Figure):
         return re.split("[,;:]", one.caption)[0]
     setting, _, varied = one.caption.partition(": ")
@@ -58,7 +63,7 @@ def _about(one: Table | Figure) -> str:
 def list_tables(
     evidence: Evidence, seeds: Sequence[int], protocol: Protocol, device: str, tables: Iterable[Table]
 ) -> None:
-    """Every cell of them."""
+    """Print every cell of some tables."""
     prices, console = prices_of(evidence, device), table_console()
     for table in filter(lambda table: protocol.fits(table.cells), tables):
         grid = _table(table, evidence, seeds, protocol_for(table, protocol), prices)
@@ -70,13 +75,13 @@ def _table(table: Table, evidence: Evidence, seeds: Sequence[int], protocol: Pro
     from rich import box
     from rich.table import Table as Grid
 
-    named = table.header[-1] == "cell"  # its labels have the names already
+    named = table.header[-1] == "cell"  # its labels contain the names already
     title = f"{table.name}: {table.caption}"
     grid = Grid(*table.header, title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     if named:
         grid.columns[-1].no_wrap = True
     else:
-        grid.add_column("cell", no_wrap=True)  # a name is of use as a whole
+        grid.add_column("cell", no_wrap=True)  # names are there to be copied
     for metric in table.metrics:
         if is_published(table, metric):
             grid.add_column(f"{metric}, paper", justify="right", min_width=6)
@@ -92,8 +97,8 @@ def _table(table: Table, evidence: Evidence, seeds: Sequence[int], protocol: Pro
 def _numbers(row: Row, table: Table, evidence: Evidence, protocol: Protocol) -> Iterable[str]:
     for metric in table.metrics:
         if is_published(table, metric):
-            yield row.told(metric)
-        yield "" if row.cell is None else shown(row.cell, metric, evidence, protocol)
+            yield row.published_text(metric)
+        yield "" if row.cell is None else measured_text(row.cell, metric, evidence, protocol)
 
 
 def _lacking(cell: Cell, evidence: Evidence, seeds: Sequence[int], protocol: Protocol, prices: cost.Prices) -> str:
@@ -101,15 +106,15 @@ def _lacking(cell: Cell, evidence: Evidence, seeds: Sequence[int], protocol: Pro
         return cell.obstacle
     lacking = [seed for seed in seeds if seed not in evidence.of(cell, protocol)]
     stale = len(evidence.stale(cell))
-    told = f"{stale} stale; " if stale else ""
+    note = f"{stale} stale; " if stale else ""
     if not lacking:
-        return told.removesuffix("; ")
+        return note.removesuffix("; ")
     each = prices.training(protocol.config(cell, 0))
-    return f"{told}{len(lacking)} of {len(seeds)}: {duration(each * len(lacking))}"
+    return f"{note}{len(lacking)} of {len(seeds)}: {duration(each * len(lacking))}"
 
 
 def list_jobs(jobs: Sequence[Any], evidence: Evidence, device: str) -> None:
-    """What would run."""
+    """Print the jobs that would run, with their durations."""
     if not jobs:
         print("nothing is missing")
         return
@@ -123,10 +128,18 @@ def list_jobs(jobs: Sequence[Any], evidence: Evidence, device: str) -> None:
 def list_plan(
     plan: Sequence[tuple[Any, str]], seconds: Mapping[str, float], workers: int, budget: float, rest: float
 ) -> None:
-    """What fits into the time, the claim that each run is for, and how long the cheapest of the others takes."""
+    """Print the runs that fit into a budget.
+
+    Args:
+        plan: Jobs, each with the claim that gains most from it.
+        seconds: Expected duration of the jobs, by name.
+        workers: Runs at once.
+        budget: Seconds to spend.
+        rest: Duration of the cheapest run that is left; 0 if none is.
+    """
     left = f"; the cheapest run left takes about {duration(rest)}" if rest else "; nothing else is missing"
     if not plan:
-        print(f"nothing that is missing can be done in {duration(budget)}{left}" if rest else "nothing is missing")
+        print(f"no missing run fits into {duration(budget)}{left}" if rest else "nothing is missing")
         return
     for job, sentence in plan:
         print(f"{job}: {duration(seconds[job.name])}" + (f" ({sentence.removesuffix('.')})" if sentence else ""))

@@ -1,4 +1,4 @@
-"""The claims' part of RESULTS.md: the rule, each claim with its test, and what the rule before it said."""
+"""The tables of claims in RESULTS.md: verdicts, effects of the factorial, and the verdicts of version 1."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,70 +6,23 @@ from collections.abc import Iterable, Sequence
 from hypersphere.paper.cells import AS_WRITTEN, Protocol, Table
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.claims import CLAIMS, NETWORKS, factorial, interactions
-from hypersphere.paper.history import REASONS, VERSION_1
+from hypersphere.paper.history import VERSION_1
 from hypersphere.paper.tables import BYOL, TABLES, UNI
 from hypersphere.paper.verdict import WORDS, Judge, Verdict
-from hypersphere.report.pipes import pipes
+from hypersphere.report.markdown_blocks import folded, pipe_table
 
-RULE = """## Claims
-
-**The rule, version 2.** An effect is a difference, or another combination, of cells' means over all of their seeds;
-seeds are not paired. A seed that diverged counts as the worst result. The standard error comes from one variance,
-pooled over all cells of a protocol, dataset, encoder, normalization and optimizer: those with two seeds or more, none
-diverged or collapsed, whose variances Bartlett's test finds equal at 5 %. If the error of the claim's own cells
-(Welch's) is larger, that is taken. A claim with another cell, and every claim about time, has Welch's error. Claims of
-one family (all of tab:sections against BYOL, say) have intervals that hold together, by Dunnett if they share a
-control, else by Bonferroni: in 95 % of all cases no claim of the family is called reproduced or opposite by chance.
-Each protocol is judged by itself.
-
-- *Reproduced*: the family's interval lies on the claimed side of 0, or of the bound if something is said to hardly
-  matter.
-- *Smaller than published*: reproduced, but the published effect is larger by more than both errors explain.
-- *Opposite*: the family's interval lies on the other side.
-- *No effect*: the claim's own 95 % interval lies inside ± 0.5 points (main effects: ± 0.3) and does not contain the
-  published value.
-- *Undecided*: everything else, and every claim with a cell of one seed. *Could have seen* is the smallest
-  effect (or distance from a bound) that these seeds would find with 80 % probability.
-
-The text says that the ablations are averages of three runs. But all 29 accuracies of the CIFAR-10 ablations end in an
-even hundredth, which averages of three would not, and single runs on 5,000 images do. So a published effect is taken
-for one run on 5,000 images in each cell, with the binomial error of that (an upper bound if the images are the same).
-Two claims of +0.06 (BYOL + Uni over BYOL-MHE on CIFAR-10 and CIFAR-100) were dropped: 213 seeds would be needed. Times
-are of runs of the same code that had the same device to themselves. `docs/reproduce.md` says how often the rule errs,
-by simulation.
-"""
-BEFORE = """### Version 1 of the rule
-
-{reasons}
-
-"""
-FACTORIAL = """### tab:sections as one model
-
-Main effects of regularizing the encoder (f), the projector (g) and the predictor (q), and their interactions: each uses
-all runs of the eight cells. An interaction of two is half of how much one changes the effect of the other. Points of
-linear accuracy.
-
-"""
 Judged = tuple[Claim, Verdict]
 
 
-def claims_part(judge: Judge, protocols: Sequence[Protocol]) -> list[str]:
-    parts = [RULE, *(_claims(judge, protocol) for protocol in protocols)]
-    return [*parts, _factorial(judge, protocols), _version_1(judge)]
-
-
 def untested(judge: Judge, protocols: Sequence[Protocol]) -> str:
-    """Claims that no protocol has runs of."""
+    """Claims without runs in any protocol."""
     rest = [c for c in CLAIMS if all(judge(c, p).word == "not tested" for p in (AS_WRITTEN, *protocols))]
     rows = ((claim.sentence, claim.test, published(claim)) for claim in rest)
-    return folded(f"Claims without runs: {len(rest)}", pipes(("claim", "test", "published effect"), rows))
+    return folded(f"Claims without runs: {len(rest)}", pipe_table(("claim", "test", "published effect"), rows))
 
 
-def folded(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"<details><summary>{title}</summary>", "", *lines, "", "</details>", ""])
-
-
-def _claims(judge: Judge, protocol: Protocol) -> str:
+def verdicts(judge: Judge, protocol: Protocol) -> str:
+    """Verdicts on all claims by a protocol; empty if none has been tested."""
     found = [(claim, judge(claim, protocol)) for claim in CLAIMS]
     tested = [one for one in found if one[1].word != "not tested"]
     if not tested:
@@ -79,10 +32,10 @@ def _claims(judge: Judge, protocol: Protocol) -> str:
     header = ("claim", "test", "published effect", "our effect", "family's interval", "verdict")
     known = [one for one in tested if one[1].effect is not None and one[1].effect.spread]
     single = [one for one in tested if one not in known]
-    lines += [*pipes(header, (_row(*one, protocol) for one in known)), ""] if known else []
+    lines += [*pipe_table(header, (_row(*one, protocol) for one in known)), ""] if known else []
     if single:
         rows = ((*_row(*one, protocol),)[:-2] for one in single)
-        lines += [folded(f"Undecided, a cell has one seed: {len(single)}", pipes(header[:-2], rows))]
+        lines += [folded(f"Undecided, a cell has one seed: {len(single)}", pipe_table(header[:-2], rows))]
     return "\n".join(lines)
 
 
@@ -90,8 +43,8 @@ def _counted(found: Sequence[Judged]) -> str:
     counts = Counter(verdict.word for _, verdict in found)
     if len(counts) == 1:
         return f"All {len(found)} claims are {next(iter(counts))}"
-    told = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
-    return f"Of {len(found)} claims {told}"
+    words = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
+    return f"Of {len(found)} claims {words}"
 
 
 def _row(claim: Claim, verdict: Verdict, protocol: Protocol) -> Iterable[str]:
@@ -100,16 +53,18 @@ def _row(claim: Claim, verdict: Verdict, protocol: Protocol) -> Iterable[str]:
     yield published(claim)
     yield ("" if verdict.effect is None else str(verdict.effect)) + of_batch(claim, protocol)
     yield "" if verdict.half_width is None else f"± {verdict.half_width:.2f}"
-    yield verdict.told
+    yield verdict.description
 
 
 def published(claim: Claim) -> str:
+    """The published effect with its interval; empty if nothing was published."""
     if claim.published is None:
         return ""
     return f"{claim.published:+.2f} ± {claim.published_half_width:.2f}"
 
 
-def _factorial(judge: Judge, protocols: Sequence[Protocol]) -> str:
+def factorial_table(judge: Judge, protocols: Sequence[Protocol]) -> str:
+    """Main effects and interactions of the networks in tab:sections."""
     table = TABLES["tab:sections"]
     effects = [*_effects_of(table)]
     found = {p: [judge.effect(claim, p) for _, claim in effects] for p in protocols}
@@ -117,7 +72,7 @@ def _factorial(judge: Judge, protocols: Sequence[Protocol]) -> str:
     header = ("effect", "published", *(f"ours {protocol}" for protocol in shown))
     columns = [[str(effect or "") for effect in of] for of in shown.values()]
     rows = ([name, published(claim), *(c[at] for c in columns)] for at, (name, claim) in enumerate(effects))
-    return FACTORIAL + "\n".join([*pipes(header, rows), ""])
+    return "\n".join(pipe_table(header, rows))
 
 
 def _effects_of(table: Table) -> Iterable[tuple[str, Claim]]:
@@ -129,25 +84,28 @@ def _effects_of(table: Table) -> Iterable[tuple[str, Claim]]:
         yield " × ".join(letters[name] for name in names), claim
 
 
-def _version_1(judge: Judge) -> str:
+def version_1_table(judge: Judge) -> str:
+    """Verdicts of version 1 of the rule beside those of version 2."""
     by_sentence = {claim.sentence: claim for claim in CLAIMS}
     rows = []
     for sentence, protocol, effect, word in VERSION_1:
         now = judge(by_sentence[sentence], protocol)
-        rows.append((sentence, str(protocol), effect, word, str(now.effect or ""), now.told))
+        rows.append((sentence, str(protocol), effect, word, str(now.effect or ""), now.description))
     header = ("claim", "protocol", "effect, version 1", "verdict, version 1", "effect now", "verdict now")
-    return BEFORE.format(reasons=REASONS) + "\n".join([*pipes(header, rows), ""])
+    return "\n".join(pipe_table(header, rows))
 
 
 def of_batch(claim: Claim, protocol: Protocol) -> str:
-    """A word on claims about the uniformity loss, which depends on the batch, by a protocol with another batch than the
-    paper's: what the paper itself has there."""
+    """A remark on claims about the uniformity loss, which depends on the batch, if the protocol changes the batch.
+
+    The remark says what the paper reports for that batch.
+    """
     ours, written = ([of.config(cell, 0) for cell in claim.cells] for of in (protocol, AS_WRITTEN))
     if not any(config.uniformity > 0 for config in ours) or [c.batch for c in ours] == [c.batch for c in written]:
         return ""
-    told = f", at {ours[0].batch} images at once"
+    remark = f", at {ours[0].batch} images at once"
     if claim.cells == (UNI, BYOL) and claim.metric == "top-1":
         accuracy = {row.labels[:2]: row.published["top-1"] for row in TABLES["tab:batch"].rows}
         there = accuracy["BYOL + Uni", f"{ours[0].batch}"] - accuracy["BYOL", f"{ours[0].batch}"]
-        told += f", where the paper's tab:batch has {there:+.2f}"
-    return told
+        remark += f", where the paper's tab:batch has {there:+.2f}"
+    return remark

@@ -1,6 +1,7 @@
-"""Many runs at once, each in a process of its own, on this machine or on a Ray cluster.
+"""Many runs at once, each in its own process, on this machine or on a Ray cluster.
 
-A process that dies costs its own run only, which is taken up again from its last checkpoint.
+A process that dies costs only its own run, which is restarted from its last checkpoint. May import `runs` and the
+packages below it.
 """
 
 from hypersphere.sweeps.loop import fan_out, time_left

@@ -1,4 +1,4 @@
-"""One try at a run, in the process that it is given."""
+"""One attempt at a run, in the process that makes it."""
 
 import os
 import pickle
@@ -10,18 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hypersphere.errors import UserError, with_dashes
-from hypersphere.sweeps.work import MISTAKE
+from hypersphere.sweeps.work import USER_ERROR
 from hypersphere.util import progress
 from hypersphere.util.cores import keep_to
 from hypersphere.util.files import own
 from hypersphere.util.progress import tell
 
-PATIENCE = 30.0  # seconds to wait for a folder that processes of a killed run still hold: they end by themselves
-TOLD_EVERY = 2.0  # seconds between lines that a run writes of its progress
+PATIENCE = 30.0  # seconds to wait for a folder that processes of a killed run still lock: they end by themselves
+LOG_EVERY = 2.0  # seconds between progress lines in a run's log
 
 
 def child() -> None:
-    """What a process on this machine does. Its standard input says what, and ends when whoever started it does."""
+    """Main function of a worker process on this machine.
+
+    The parent sends the work over standard input and keeps it open; when it closes, the parent has ended, and this
+    process stops as well.
+    """
     cores, folder, call = pickle.load(sys.stdin.buffer)
     keep_to(cores)  # before torch counts them
 
@@ -34,14 +38,18 @@ def child() -> None:
 
 
 def attempt(call: Callable[[], None], folder: Path) -> int:
-    """One try, in this process. What went wrong is told at the end of the log."""
-    progress.PLAIN_EVERY = TOLD_EVERY
+    """Make a run in this process, with its folder locked. Errors are printed at the end of its log.
+
+    Returns:
+        The exit status: 0 if the run succeeded.
+    """
+    progress.PLAIN_EVERY = LOG_EVERY
     try:
         with own(folder, PATIENCE):
             call()
     except UserError as error:
         tell(with_dashes(str(error)))
-        return MISTAKE
+        return USER_ERROR
     except KeyboardInterrupt as stop:
         tell(with_dashes(str(stop)) or "interrupted")
         return 128 + getattr(stop, "signum", signal.SIGINT)

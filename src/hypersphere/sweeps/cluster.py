@@ -15,19 +15,26 @@ from hypersphere.util.progress import tell
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to the cluster at the address; of none, to this machine's, or to one started for the while."""
+    """Connect to a Ray cluster, and yield the module `ray`.
+
+    Args:
+        address: Address of the cluster; empty for the cluster of this machine, which is started if needed.
+
+    Raises:
+        UserError: If Ray is not installed, or the cluster cannot be reached.
+    """
     try:
         ray = import_module("ray")
     except ImportError:
         raise UserError("`ray` needs the package ray: pip install 'hypersphere[ray]'") from None
-    if ray.is_initialized():  # by whoever called
+    if ray.is_initialized():  # by the caller, who will also shut it down
         yield ray
         return
     try:
         ray.init(address or None, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         where = address or "this machine"
-        raise UserError(f"could not join the Ray cluster of `ray` {where}: {first_line(error)}") from None
+        raise UserError(f"could not connect to the Ray cluster `ray` {where}: {first_line(error)}") from None
     try:
         yield ray
     finally:
@@ -35,14 +42,14 @@ def connected(address: str) -> Iterator[Any]:
 
 
 class Cluster:
-    """A cluster: each run is a task in a worker process of its own."""
+    """A `Pool` on a Ray cluster: each run is a task in its own worker process."""
 
     def __init__(self, ray: Any, workers: int | None, device: str) -> None:
-        there = ray.cluster_resources()
-        gpus = int(there.get("GPU", 0)) if device in ("auto", "cuda") else 0
-        self.ray, self.places = ray, workers or gpus or max(1, int(there.get("CPU", 1)))
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0)) if device in ("auto", "cuda") else 0
+        self.ray, self.places = ray, workers or gpus or max(1, int(resources.get("CPU", 1)))
         task = ray.remote(num_cpus=1, num_gpus=int(gpus > 0), max_retries=0, max_calls=1)
-        self.remote = task(_attempt_elsewhere).remote
+        self.remote = task(_attempt_on_worker).remote
 
     def start(self, work: Work, folder: Path) -> Any:
         return self.remote(work.call, folder, os.getcwd())
@@ -55,7 +62,7 @@ class Cluster:
     def _status(self, ref: Any) -> int:
         try:
             return int(self.ray.get(ref))
-        except self.ray.exceptions.RayTaskError as error:  # such as a worker that has no hypersphere to import
+        except self.ray.exceptions.RayTaskError as error:  # such as a worker without an installed hypersphere
             tell(f"Ray: {str(error).strip().splitlines()[-1]}")
             return 1
         except self.ray.exceptions.RayError:
@@ -74,9 +81,8 @@ class Cluster:
                 self.ray.cancel(ref, force=True)
 
 
-def _attempt_elsewhere(call: Callable[[], None], folder: Path, here: str) -> int:
-    """On a worker of a cluster: in the same folder as whoever asked."""
-    os.chdir(here)
+def _attempt_on_worker(call: Callable[[], None], folder: Path, working_folder: str) -> int:
+    os.chdir(working_folder)
     with (
         open(folder / LOG, "a", encoding="utf-8", buffering=1) as log,
         contextlib.redirect_stdout(log),

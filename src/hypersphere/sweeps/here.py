@@ -1,15 +1,17 @@
-"""One run after the other, in this process: it shows what they show, and shares their fate."""
+"""Runs one after the other in this process: their output is shown, and a crash ends all."""
 
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError, with_dashes
-from hypersphere.sweeps.work import LOG, MISTAKE, Work
+from hypersphere.sweeps.work import LOG, USER_ERROR, Work
 from hypersphere.util.files import own
 
 
 class Here:
+    """A `Pool` that makes each run at once, when it is started. A handle holds the status of the run."""
+
     places = 1
 
     def start(self, work: Work, folder: Path) -> Any:
@@ -18,7 +20,7 @@ class Here:
                 work.call()
         except UserError as error:
             (folder / LOG).write_text(with_dashes(str(error)), encoding="utf-8")
-            return (MISTAKE,)
+            return (USER_ERROR,)
         return (0,)
 
     def ended(self, running: Collection[Any]) -> dict[Any, int]:

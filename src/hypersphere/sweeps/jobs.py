@@ -1,4 +1,4 @@
-"""One run from its config to its result, and many of them."""
+"""Jobs: runs from their configs to their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,16 +19,25 @@ from hypersphere.util.files import make_folder
 
 
 class Job(NamedTuple):
-    """One run that is missing."""
+    """One run to make and to evaluate.
 
-    cell: str  # what its result is filed under
-    title: str  # what people call it
+    Attributes:
+        cell: Cell of a table that its result belongs to.
+        title: Name in messages.
+        config: Config of the run.
+        probes: Probes to evaluate it with.
+        trained: False for a random encoder, which is evaluated only.
+    """
+
+    cell: str
+    title: str
     config: Config
     probes: tuple[str, ...]
-    trained: bool = True  # False: a random encoder
+    trained: bool = True
 
     @property
     def name(self) -> str:
+        """Name of the run's folder, and of its file in the folder of results."""
         return name_of(self.cell, self.config)
 
     def __str__(self) -> str:
@@ -47,8 +56,22 @@ def run_jobs(
     time_limit: float | None = None,
     **where: Any,
 ) -> dict[str, str]:
-    """Results of all: why some have none, by title. `where`: device, root and the like, which change no result.
-    `seconds`: that jobs are expected to take, by name, for those that must be done within a `time_limit`."""
+    """Make the runs of all jobs, and write their results.
+
+    Args:
+        jobs: The runs to make.
+        results: Folder of the results, a file each.
+        runs: Folder of the runs and their logs. Runs that were begun there are continued.
+        how: How many runs at once, and where.
+        after: Called after each run that succeeds.
+        progress: Whether runs show their progress.
+        seconds: Expected duration of the jobs by name, for a `time_limit`.
+        time_limit: Seconds for all runs (see `fan_out`).
+        **where: Options that do not change results, such as `device` and `root`.
+
+    Returns:
+        The reasons why runs failed, by title.
+    """
     make_folder(results)
     call = partial(finish, results=results, runs=runs, progress=progress, **where)
     works = [Work(job.name, job.title, partial(call, job), (seconds or {}).get(job.name, 0.0)) for job in jobs]
@@ -58,17 +81,39 @@ def run_jobs(
 
 
 def check_failed(failed: dict[str, str], total: int) -> None:
+    """Raise an error if runs failed.
+
+    Args:
+        failed: Reasons by title, as `run_jobs` returns them.
+        total: Number of runs.
+
+    Raises:
+        RunsFailed: If `failed` is not empty.
+    """
     if failed:
         title, reason = list(failed.items())[-1]
-        raise RunsFailed(f"{len(failed)} of {total} runs failed, such as {title} ({reason}); say it again to retry")
+        raise RunsFailed(
+            f"{len(failed)} of {total} runs failed, such as {title} ({reason}); run the command again to retry"
+        )
 
 
 def finish(job: Job, results: Path, runs: Path, *, progress: bool = True, **where: Any) -> None:
+    """Run a job and write its result."""
     run_job(job, runs, progress=progress, **where).write(results)
 
 
 def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Result:
-    """Pretrain, or go on with what was begun, and evaluate on what the config holds out."""
+    """Pretrain, or continue the run if it was begun, and evaluate on the split that the config holds out.
+
+    Args:
+        job: The run to make.
+        runs: Folder of the runs.
+        progress: Whether to show progress.
+        **where: Options that do not change results, such as `device` and `root`.
+
+    Returns:
+        The result; a run that diverged is a result, too.
+    """
     about = provenance(pick_device(where.get("device", job.config.device)))
     if not job.trained:
         encoder, config = random_encoder(job.config.replace(**where)), job.config
@@ -78,7 +123,7 @@ def run_job(job: Job, runs: Path, *, progress: bool = True, **where: Any) -> Res
         run = _trained(job, runs / job.name, progress, where)
     except Diverged as error:
         return Result(job.cell, job.config, job.config.hash, {}, 0.0, about, str(error).split(":")[0])
-    about |= {name: told for name, told in run.written_by.items() if name == "shared"}  # it may have begun so
+    about |= {name: value for name, value in run.written_by.items() if name == "shared"}  # at its start
     found = run.evaluate(job.probes, progress=progress) if job.probes and run.labelled else {}
     history = [line for line in run.metrics if "epoch" in line]
     angles = _angles(run.encoder, run.config, where)

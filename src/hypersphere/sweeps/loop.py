@@ -1,10 +1,9 @@
-"""Starts what there is room for, takes up again what died, and says how far it all is."""
+"""The loop that starts runs as places become free, restarts runs that died, and shows the progress."""
 
 import contextlib
 import math
 import os
 import signal
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +14,11 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.sweeps.cluster import Cluster, connected
 from hypersphere.sweeps.here import Here
 from hypersphere.sweeps.processes import Processes
-from hypersphere.sweeps.work import LOG, LOST, MISTAKE, FanOut, Pool, Work
+from hypersphere.sweeps.work import LOG, LOST, USER_ERROR, FanOut, Pool, Work
+from hypersphere.util.files import make_folder
 from hypersphere.util.launch import launched
 from hypersphere.util.progress import duration, live_lines, tell
+from hypersphere.util.signals import stop_requests
 
 
 def fan_out(
@@ -28,16 +29,31 @@ def fan_out(
     after: Callable[[], None] = lambda: None,
     time_limit: float | None = None,
 ) -> dict[str, str]:
-    """Do all of them; `after` each that succeeds. Returns why those failed that did, by title.
+    """Make all runs, several at once.
 
-    With a `time_limit` in seconds, nothing is started that would not be done by then, by the time it is expected to
-    take; what is still running then is stopped, and saved."""
+    Args:
+        works: The runs.
+        folder: Folder of the logs; each run has a folder in it.
+        how: How many runs at once, and where.
+        device: Device of the runs: "auto" and "cuda" give each process a GPU.
+        after: Called after each run that succeeds.
+        time_limit: Seconds for all runs. A run that is not expected to finish in time is not started; runs that are
+            still going at the end are stopped, and save themselves.
+
+    Returns:
+        The reasons why runs failed, by title.
+
+    Raises:
+        UserError: If the options contradict each other, or this process was started by a launcher.
+        Stopped: If the user stops the runs.
+    """
     if launched() > 1:
-        raise UserError("many runs are started by one process, without torchrun: `workers` says how many at once")
+        raise UserError("start many runs from one process, without torchrun: `workers` sets how many run at once")
     if not works:
         return {}
-    here = how.workers == 0
-    with _pool(how, device) as pool, _stop_requests(at_once=here) as caught, live_lines(show=not here) as show:
+    here = how.workers == 0  # runs handle signals themselves
+    guard: contextlib.AbstractContextManager[list[int]] = contextlib.nullcontext([]) if here else stop_requests()
+    with _pool(how, device) as pool, guard as caught, live_lines(show=not here) as show:
         state = _State(works, folder, pool, how.retries, after, time_limit)
         try:
             while state.going:
@@ -48,12 +64,12 @@ def fan_out(
             if state.running:  # the time is up
                 pool.stop(state.running)
                 state.count_finished()
-        except KeyboardInterrupt as asked:
+        except KeyboardInterrupt as request:
             pool.stop(state.running)
             state.count_finished()
-            told = f"stopped: {state.done} of {len(works)} runs are done; the same command goes on"
-            signum = caught[0] if caught else getattr(asked, "signum", signal.SIGINT)
-            raise Stopped(told, signum) from None
+            message = f"stopped: {state.done} of {len(works)} runs are done; the same command continues"
+            signum = caught[0] if caught else getattr(request, "signum", signal.SIGINT)
+            raise Stopped(message, signum) from None
         except BaseException:
             pool.stop(state.running)
             raise
@@ -61,7 +77,7 @@ def fan_out(
 
 
 class Stopped(KeyboardInterrupt):
-    """All runs, by Ctrl-C or SIGTERM."""
+    """The user has stopped all runs, by Ctrl-C or SIGTERM."""
 
     def __init__(self, message: str, signum: int) -> None:
         super().__init__(message)
@@ -69,7 +85,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class _State:
-    """Which runs wait, which are under way, and what became of the others."""
+    """Which runs wait, which are running, and how the others ended."""
 
     def __init__(
         self,
@@ -83,11 +99,11 @@ class _State:
         self.end = math.inf if time_limit is None else time.monotonic() + time_limit
         self.folder, self.pool, self.retries, self.after = folder, pool, retries, after
         self.total, self.waiting = len(works), deque(works)
-        self.running: dict[Any, tuple[Work, float]] = {}  # by handle, with when it was started
+        self.running: dict[Any, tuple[Work, float]] = {}  # by handle, with the time of its start
         self.attempts: Counter[str] = Counter()
-        self.seconds: list[float] = []  # that each finished one took
+        self.seconds: list[float] = []  # durations of the finished runs
         self.failed: dict[str, str] = {}
-        self.pace = 1.0  # time taken over time expected, of the last run
+        self.pace = 1.0  # actual over expected duration of the last run
 
     @property
     def going(self) -> bool:
@@ -98,14 +114,14 @@ class _State:
         return len(self.seconds)
 
     def go(self) -> None:
-        """Start what there is room for, and see what has ended."""
-        while self.waiting and len(self.running) < self.pool.places and (work := self._fitting()) is not None:
+        """Start runs while there are free places, then handle those that have ended."""
+        while self.waiting and len(self.running) < self.pool.places and (work := self._next_in_time()) is not None:
             self._start(work)
         for handle, status in self.pool.ended(self.running).items():
             self._end(*self.running.pop(handle), status)
 
-    def _fitting(self) -> Work | None:
-        """The first that is done in time; those before it are left for another time."""
+    def _next_in_time(self) -> Work | None:
+        """The next run that is expected to finish in time; those before it are dropped."""
         while self.waiting:
             work = self.waiting.popleft()
             if time.monotonic() + self.pace * work.seconds <= self.end:
@@ -114,16 +130,12 @@ class _State:
         return None
 
     def _start(self, work: Work) -> None:
-        place = self.folder / work.name
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the folder {place}: {error.strerror}") from None
+        make_folder(self.folder / work.name)
         self.attempts[work.name] += 1
         if self.attempts[work.name] == 1:
             tell(f"{work.title} ({len(self.attempts)} of {self.total}{self.left(1 + len(self.waiting))})")
         began = time.monotonic()
-        self.running[self.pool.start(work, place)] = (work, began)
+        self.running[self.pool.start(work, self.folder / work.name)] = (work, began)
 
     def _end(self, work: Work, began: float, status: int) -> None:
         if status == 0:
@@ -136,15 +148,15 @@ class _State:
                 tell(f"after {work.title}: {first_line(error)}")
             return
         reason, tries = _reason(status, self.folder / work.name), self.attempts[work.name]
-        if status != MISTAKE and tries <= self.retries:
-            tell(f"{work.title}: {reason}; taken up again ({tries} of {self.retries})")
+        if status != USER_ERROR and tries <= self.retries:
+            tell(f"{work.title}: {reason}; restarting it ({tries} of {self.retries})")
             self.waiting.appendleft(work)
         else:
             tell(f"{work.title}: failed: {reason} (see {self.folder / work.name / LOG})")
             self.failed[work.title] = reason
 
     def count_finished(self) -> None:
-        """Those that came to their end while they were stopped."""
+        """Count the runs that finished while they were being stopped."""
         for handle, status in self.pool.ended(self.running).items():
             if status == 0:
                 self._end(*self.running.pop(handle), status)
@@ -156,14 +168,28 @@ class _State:
         return "" if seconds is None else f", about {duration(seconds)} left"
 
     def lines(self) -> list[str]:
-        """What is under way, with its last words, and how far all is."""
-        under_way = [f"{work.title}: {_last_words(self.folder / work.name)}" for work, _ in self.running.values()]
+        """A line for each running run with the last line of its log, and one for all."""
+        running = [f"{work.title}: {_last_line(self.folder / work.name)}" for work, _ in self.running.values()]
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        return [*under_way, f"{self.done} of {self.total} done{failed}{self.left(len(self.waiting))}"]
+        return [*running, f"{self.done} of {self.total} done{failed}{self.left(len(self.waiting))}"]
 
 
 def time_left(taken: Sequence[float], elapsed: Sequence[float], waiting: int, places: int) -> float | None:
-    """Until all are done, if each takes as long as those before did on average: some run already, others wait."""
+    """Estimate when all runs will be done, if each takes as long as the finished ones on average.
+
+    Args:
+        taken: Seconds of the finished runs.
+        elapsed: Seconds since the start of each running run.
+        waiting: Number of runs that wait.
+        places: Runs at once.
+
+    Returns:
+        Seconds, or None if no run has finished.
+
+    Example:
+        >>> time_left([10.0, 20.0], [], waiting=4, places=1)
+        60.0
+    """
     if not taken:
         return None
     mean = sum(taken) / len(taken)
@@ -174,10 +200,11 @@ def time_left(taken: Sequence[float], elapsed: Sequence[float], waiting: int, pl
 def _reason(status: int, folder: Path) -> str:
     if status < 0:
         return "killed by " + next((known.name for known in signal.Signals if known == -status), f"signal {-status}")
-    return "its Ray worker died" if status == LOST else _last_words(folder) or f"status {status}"
+    return "its Ray worker died" if status == LOST else _last_line(folder) or f"status {status}"
 
 
-def _last_words(folder: Path) -> str:
+def _last_line(folder: Path) -> str:
+    """The last line of a run's log that is not empty."""
     try:
         with open(folder / LOG, "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 2000))
@@ -195,24 +222,3 @@ def _pool(how: FanOut, device: str) -> Iterator[Pool]:
             yield Cluster(ray, how.workers, device)
     else:
         yield Here() if how.workers == 0 else Processes(how.workers, device)
-
-
-@contextlib.contextmanager
-def _stop_requests(at_once: bool) -> Iterator[list[int]]:
-    """Notes SIGINT and SIGTERM, so that no process is missed that is being started; a second one acts at once."""
-    caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-
-    def request(signum: int, frame: Any) -> None:
-        caught.append(signum)
-        if at_once or len(caught) > 1:
-            raise KeyboardInterrupt
-
-    before = {s: signal.signal(s, request) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)

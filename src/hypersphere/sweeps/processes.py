@@ -1,4 +1,4 @@
-"""Runs as processes of this machine."""
+"""Runs as processes on this machine."""
 
 import contextlib
 import os
@@ -16,15 +16,15 @@ from hypersphere.sweeps.work import GRACE, LOG, TICK, Work, tell_stopping
 from hypersphere.util.cores import own_cores
 
 
-class _Seat(NamedTuple):
-    """What a process on this machine has to itself."""
+class _Slot(NamedTuple):
+    """Hardware that is assigned to one process."""
 
     gpu: str | None
     cores: list[int]
 
 
 class Processes:
-    """Processes on this machine: each with a GPU, if there are any, and its share of the cores."""
+    """A `Pool` of processes: each has a GPU, if there are any, and a share of the cores."""
 
     def __init__(self, workers: int | None, device: str) -> None:
         gpus = _gpus() if device in ("auto", "cuda") else []
@@ -32,24 +32,24 @@ class Processes:
         self.sharing = -(-n // max(1, len(gpus)))  # runs on one device
         cores = own_cores()
         shares = [cores[place::n] if n <= len(cores) else cores for place in range(n)]
-        self.free = [_Seat(gpus[place % len(gpus)] if gpus else None, shares[place]) for place in range(n)]
-        self.taken: dict[subprocess.Popen, _Seat] = {}
+        self.free = [_Slot(gpus[place % len(gpus)] if gpus else None, shares[place]) for place in range(n)]
+        self.taken: dict[subprocess.Popen, _Slot] = {}
 
     def start(self, work: Work, folder: Path) -> subprocess.Popen:
-        seat, here = self.free.pop(0), str(Path(hypersphere.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), here)))
+        slot, source = self.free.pop(0), str(Path(hypersphere.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), source)))
         environment = {**os.environ, "PYTHONPATH": path}
-        environment |= {} if seat.gpu is None else {"CUDA_VISIBLE_DEVICES": seat.gpu}
+        environment |= {} if slot.gpu is None else {"CUDA_VISIBLE_DEVICES": slot.gpu}
         environment |= {"HYPERSPHERE_SHARED": str(self.sharing)} if self.sharing > 1 else {}
         command = [sys.executable, "-P", "-c", "from hypersphere.sweeps.attempt import child; child()"]
         with open(folder / LOG, "ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
             )
-        self.taken[process] = seat
+        self.taken[process] = slot
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # one that has died is noticed as such
-            pickle.dump((seat.cores, folder, pickle.dumps(work.call)), process.stdin)
+        with contextlib.suppress(BrokenPipeError):  # `ended` notices that the process has died
+            pickle.dump((slot.cores, folder, pickle.dumps(work.call)), process.stdin)
             process.stdin.flush()
         return process
 
@@ -73,7 +73,7 @@ class Processes:
                 self._clear(process)
 
     def _clear(self, process: subprocess.Popen) -> None:
-        """Nothing is left of it, nor of those that decoded its images."""
+        """End a process with its own processes, such as those that decode images, and free its slot."""
         if process not in self.taken:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -86,8 +86,8 @@ class Processes:
 
 
 def _gpus() -> list[str]:
-    """As CUDA_VISIBLE_DEVICES names them."""
+    """Names of the visible GPUs, as CUDA_VISIBLE_DEVICES has them."""
     import torch
 
-    count, told = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    return told.split(",")[:count] if told else [str(n) for n in range(count)]
+    count, visible = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[:count] if visible else [str(n) for n in range(count)]

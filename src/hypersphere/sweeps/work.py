@@ -1,4 +1,4 @@
-"""What is to be done, how many at once and where."""
+"""What to run, how many runs at once, and where."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -8,54 +8,70 @@ from typing import Any, NamedTuple, Protocol
 from hypersphere.errors import UserError
 from hypersphere.util.progress import counted, tell
 
-GRACE = 60.0  # seconds for the runs to save themselves when all are stopped; then they are killed
-TICK = 0.2  # seconds between looks
-MISTAKE, LOST = 2, 255  # status of what would fail again in the same way; of a Ray worker that died
+GRACE = 60.0  # seconds that stopped runs have to save themselves before they are killed
+TICK = 0.2  # seconds between two looks at the running processes
+USER_ERROR, LOST = 2, 255  # status of a run that would fail again in the same way; of a Ray worker that died
 LOG = "log.txt"
 
 
 class Work(NamedTuple):
-    name: str  # of its folder, which only one process works in at a time, and which holds its log
-    title: str  # for people
-    call: Callable[[], None]  # that can be pickled: a function of a module, with its arguments
-    seconds: float = 0.0  # that it is expected to take
+    """One run.
+
+    Attributes:
+        name: Name of its folder, which holds its log and in which only one process works at a time.
+        title: Name in messages.
+        call: What to do; it must be picklable, such as a `functools.partial` of a module's function.
+        seconds: Expected duration.
+    """
+
+    name: str
+    title: str
+    call: Callable[[], None]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class FanOut:
     """How many runs at once, and where."""
 
-    # Runs at once, each in a process of its own (None: one for each GPU, or one; with --ray one for each GPU of the
-    # cluster, or each core). 0: one after the other in this process.
     workers: int | None = None
-    # Let a Ray cluster make the runs: at this address, else that of this machine, which is started if need be. All of
-    # its machines must have the folders of runs, results and data under the same paths.
+    """Runs at once, each in its own process (None: one per GPU, or one without a GPU; with --ray one per GPU of the
+    cluster, or per core). 0: one after the other in this process."""
     ray: str | None = None
-    # How often a run is taken up again whose process has died.
+    """Make the runs on a Ray cluster: the one at this address, or else that of this machine, which is started if
+    needed. All of its machines must have the folders of runs, results and data under the same paths."""
     retries: int = 2
+    """How often to restart a run whose process has died."""
 
     def check(self) -> None:
+        """Check the options.
+
+        Raises:
+            UserError: If a number is negative, or options contradict each other.
+        """
         for name in ("workers", "retries"):
             if (value := getattr(self, name)) is not None and value < 0:
-                raise UserError(f"`{name}` must be at least 0, not {value}")
+                raise UserError(f"`{name}` must be at least 0, got {value}")
         if self.ray is not None and self.workers == 0:
-            raise UserError("`workers` 0 and `ray` exclude each other")
+            raise UserError("`workers` 0 and `ray` exclude each other: leave one of them out")
 
 
 class Pool(Protocol):
-    """Where runs are made."""
+    """A place where runs are made."""
 
     places: int  # runs at once
 
-    def start(self, work: Work, folder: Path) -> Any: ...
+    def start(self, work: Work, folder: Path) -> Any:
+        """Start a run and return a handle for it."""
 
     def ended(self, running: Collection[Any]) -> dict[Any, int]:
-        """Of those started, the ones that are over, with their status: 0, or what went wrong. Waits a moment."""
+        """Wait a moment, and return the exit status of those running that have ended."""
 
     def stop(self, running: Collection[Any]) -> None:
-        """Let all save themselves, and end."""
+        """Let all runs save themselves, and end them."""
 
 
 def tell_stopping(runs: int) -> None:
+    """Print that runs are being stopped."""
     if runs:
-        tell(f"stopping: {counted(runs, 'run')} to save first, which may take {GRACE:.0f} s; once more kills them")
+        tell(f"stopping {counted(runs, 'run')}: saving may take {GRACE:.0f} s; press Ctrl-C again to kill them")

@@ -14,9 +14,10 @@ from hypersphere.train.capture import Captured
 from hypersphere.train.log import Log
 from hypersphere.train.plan import Plan
 from hypersphere.train.record import Alarm, Monitor, Record
-from hypersphere.train.stopping import Interrupted, asked, stop_requests
+from hypersphere.train.stopping import Interrupted, asked
 from hypersphere.train.trainer import Trainer
 from hypersphere.util.progress import Progress
+from hypersphere.util.signals import stop_requests
 
 
 class Feed(Protocol):

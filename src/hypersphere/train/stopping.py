@@ -3,10 +3,10 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from hypersphere.util.launch import launcher_is_gone
+from hypersphere.util.signals import restore_handlers
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,28 +34,6 @@ def asked(stop: list[int]) -> int:
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[list[int]]:
-    """Collect the first SIGINT or SIGTERM; a second one acts immediately. Ignored signals stay ignored."""
-    caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-    before = {s: handler for s, handler in handlers.items() if handler is not signal.SIG_IGN}
-
-    def request(signum: int, frame: Any) -> None:
-        caught.append(signum)
-        _restore_handlers(before)
-
-    for s in before:
-        signal.signal(s, request)
-    try:
-        yield caught
-    finally:
-        _restore_handlers(before)
-
-
-@contextlib.contextmanager
 def undisturbed(caught: list[int]) -> Iterator[None]:
     """Only collect SIGINT and SIGTERM, so that they cannot interrupt a checkpoint.
 
@@ -70,9 +48,4 @@ def undisturbed(caught: list[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        _restore_handlers(before)
-
-
-def _restore_handlers(handlers: Mapping[signal.Signals, Any]) -> None:
-    for s, handler in handlers.items():
-        signal.signal(s, handler)
+        restore_handlers(before)

@@ -1,4 +1,4 @@
-"""Small tools without a subject of their own: files, console, random numbers, intervals, importing a user's code.
+"""Tools without a subject of their own: files, console output, random numbers, statistics, importing user code.
 
-Imports nothing of the project but `errors`.
+May import `errors`, and nothing else of the project.
 """

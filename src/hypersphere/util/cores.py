@@ -1,13 +1,15 @@
-"""The cores that this process may use; where a system does not say (macOS), all of them."""
+"""The CPU cores that this process may use; all cores if the system does not say (macOS)."""
 
 import os
 from collections.abc import Iterable
 
 
 def own_cores() -> list[int]:
+    """Numbers of the cores that this process may use, sorted."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def keep_to(cores: Iterable[int]) -> None:
+    """Pin this process to the given cores, if the system supports it."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

@@ -1,7 +1,7 @@
-"""Random numbers as a function: Philox-4x32-10 (Salmon et al. 2011) of a counter and a key.
+"""Counter-based random numbers: Philox-4x32-10 (Salmon et al., 2011).
 
-The counter is (sample, epoch, view, block), the key (seed, stream), so every number is known without those before it,
-on any device and in any order. Words are 32 bits, held in int64.
+A number is a function of a counter (sample, epoch, view, block) and a key (seed, stream). It does not depend on the
+numbers drawn before it, so draws agree on any device and in any order. Words have 32 bits and are stored in int64.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# streams: what the numbers are for
+# streams: one for each purpose, so that purposes do not share numbers
 VIEWS, PROBE, ORDER, SPLIT, FEW_SHOT, PROBE_ORDER, SAMPLE, FEW_LABELS, JIGSAW, PROJECTIONS, POWER, SKETCH = range(12)
 CLUSTERS, WORDS, OPERATIONS, LEARNABILITY = range(12, 16)
 
@@ -28,7 +28,15 @@ class Key(NamedTuple):
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Four random words for each (broadcast) counter of four words."""
+    """Random words for each counter.
+
+    Args:
+        counter: Four int64 tensors of 32-bit words, which broadcast against each other.
+        key: Two 32-bit words.
+
+    Returns:
+        Four int64 tensors of 32-bit words, of the broadcast shape.
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -40,7 +48,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Tensor, .
 
 
 def _multiply(word: Tensor, by: int) -> tuple[Tensor, Tensor]:
-    """High and low word of a product; int64 wraps as uint64 would, and the mask undoes the sign of the shift."""
+    """High and low word of a product: int64 wraps like uint64, and the mask removes the sign of the shift."""
     product = word * by
     return (product >> 32) & _WORD, product & _WORD
 
@@ -48,7 +56,23 @@ def _multiply(word: Tensor, by: int) -> tuple[Tensor, Tensor]:
 def uniforms(
     count: int, sample: Tensor, *, seed: int, epoch: int | Tensor = 0, view: int = 0, stream: int = VIEWS
 ) -> Tensor:
-    """`count` numbers in [0, 1), multiples of 2⁻²⁴, for each sample: B × count, float32."""
+    """Uniform numbers in [0, 1) for each sample, multiples of 2⁻²⁴.
+
+    Args:
+        count: Numbers per sample.
+        sample: Indices of the samples, shape (B,).
+        seed: Seed of the run.
+        epoch: Epoch, one for all samples or a tensor that broadcasts against the blocks.
+        view: Index of the view.
+        stream: Purpose of the numbers, such as `VIEWS`.
+
+    Returns:
+        A float32 tensor of shape (B, count).
+
+    Example:
+        >>> uniforms(2, torch.tensor([0, 7]), seed=1).shape
+        torch.Size([2, 2])
+    """
     blocks = torch.arange(-(-count // 4), device=sample.device)
     zero = torch.zeros_like(blocks)
     words = philox((sample.long()[:, None], zero + epoch, zero + view, blocks), (seed & _WORD, stream))
@@ -56,7 +80,11 @@ def uniforms(
 
 
 def normals(count: int, sample: Tensor, *, seed: int, epoch: int | Tensor = 0, stream: int = VIEWS) -> Tensor:
-    """`count` standard normal numbers for each sample, B × count, float32: two of each two uniforms (Box–Muller)."""
+    """Standard normal numbers for each sample, by the Box–Muller transform; arguments as for `uniforms`.
+
+    Returns:
+        A float32 tensor of shape (B, count).
+    """
     u = uniforms(2 * -(-count // 2), sample, seed=seed, epoch=epoch, stream=stream)
     radius, angle = (-2 * torch.log1p(-u[:, 0::2])).sqrt(), 2 * math.pi * u[:, 1::2]
     return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :count]
@@ -65,7 +93,22 @@ def normals(count: int, sample: Tensor, *, seed: int, epoch: int | Tensor = 0, s
 def permutation(
     n: int, *, seed: int, epoch: int = 0, stream: int = ORDER, device: torch.device | None = None
 ) -> Tensor:
-    """A random order of 0 … n − 1: sorted by 62 random bits each."""
+    """A random permutation of 0 … n − 1, sorted by 62 random bits each.
+
+    Args:
+        n: Number of elements.
+        seed: Seed of the run.
+        epoch: Epoch.
+        stream: Purpose of the permutation.
+        device: Where the permutation is computed; it is the same on every device.
+
+    Returns:
+        An int64 tensor of shape (n,).
+
+    Example:
+        >>> sorted(permutation(4, seed=0).tolist())
+        [0, 1, 2, 3]
+    """
     sample = torch.arange(n, device=device)
     zero = torch.zeros_like(sample)
     high, low, *_ = philox((sample, zero + epoch, zero, zero), (seed & _WORD, stream))

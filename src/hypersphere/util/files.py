@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and folders that are new, or one process's own."""
+"""Files that are written whole or not at all, new folders, and locks between processes."""
 
 import contextlib
 import itertools
@@ -6,21 +6,25 @@ import json
 import math
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from hypersphere.errors import UserError
 
-try:
-    import fcntl
-except ImportError:  # no such locks on this platform
-    fcntl = None  # type: ignore[assignment]
-
 
 def check_file(path: Path, option: str) -> None:
-    """Can it be written? Asked before anything is computed."""
+    """Check that a file can be created at `path`, before anything is computed.
+
+    Args:
+        path: The file that will be written.
+        option: The option that names it, for the error message.
+
+    Raises:
+        UserError: If `path` is a folder, or its parent folder does not exist.
+    """
     if path.is_dir():
         raise UserError(f"`{option}` {path} is a folder: name a file in it")
     if not path.parent.is_dir():
@@ -28,40 +32,46 @@ def check_file(path: Path, option: str) -> None:
 
 
 def write_atomically(path: Path, blob: bytes | memoryview, *, shared: bool = False) -> None:
-    """Replace `path` by `blob`, or leave it as it was: also at a full disk, a kill, or a loss of power. `shared`: other
-    processes may write it at the same time."""
-    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part" if shared else f"{path.name}.part")
-    try:
-        with open(scratch, "wb") as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
-        kept = "; the one before is untouched" if path.exists() else ""
-        raise UserError(f"could not write {path}: {error.strerror}{kept}") from None
+    """Replace a file, or leave it as it was if that fails (full disk, kill, power loss).
+
+    Args:
+        path: The file to write.
+        blob: Its new content.
+        shared: Whether other processes may write the same file at the same time.
+
+    Raises:
+        UserError: If the file cannot be written.
+    """
+    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part") if shared else None
+    with put_in_place(path, scratch) as file:
+        file.write_bytes(blob)
 
 
 @contextlib.contextmanager
-def put_in_place(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to, which takes its place at the end; if anything goes wrong, it is removed."""
-    scratch = path.with_name(path.name + ".part")
+def put_in_place(path: Path, scratch: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary file beside `path` to write to; at the end it replaces `path`.
+
+    If anything fails, the temporary file is removed and `path` is left as it was.
+
+    Raises:
+        UserError: If the file cannot be written.
+    """
+    scratch = scratch or path.with_name(path.name + ".part")
     try:
         yield scratch
         with open(scratch, "rb") as file:
             os.fsync(file.fileno())
         os.replace(scratch, path)
     except OSError as error:
-        raise UserError(f"could not write {path}: {error.strerror or error}") from None
+        kept = "; the one before is untouched" if path.exists() else ""
+        raise UserError(f"could not write {path}: {error.strerror or error}{kept}") from None
     finally:
         with contextlib.suppress(OSError):
             scratch.unlink()
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """What is no number is null, as JSON has neither NaN nor infinity."""
+    """Write a record as JSON, atomically; NaN and infinity, which JSON lacks, become null."""
     text = json.dumps(_finite(record), indent=2, allow_nan=False)
     write_atomically(path, f"{text}\n".encode(), shared=True)
 
@@ -75,6 +85,11 @@ def _finite(value: Any) -> Any:
 
 
 def make_folder(path: Path) -> None:
+    """Create a folder and its parents, unless it exists.
+
+    Raises:
+        UserError: If it cannot be created.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -82,7 +97,11 @@ def make_folder(path: Path) -> None:
 
 
 def next_free_folder(path: Path) -> Path:
-    """Make the folder, or, where there is one, the first free of path-2, path-3 …"""
+    """Create the folder; if it exists, create the first of path-2, path-3, … that does not.
+
+    Raises:
+        UserError: If it cannot be created.
+    """
     for n in itertools.count(1):
         folder = path if n == 1 else path.with_name(f"{path.name}-{n}")
         try:
@@ -97,29 +116,23 @@ def next_free_folder(path: Path) -> Path:
 
 @contextlib.contextmanager
 def own(folder: Path, patience: float = 0.0, lock: str = ".lock") -> Iterator[None]:
-    """Keep other processes out of the folder, or of what `lock` stands for in it. However this one ends, the kernel
-    lets go. `patience`: seconds to wait until another does."""
-    file = folder / lock
+    """Lock a folder against other processes that lock it, too.
+
+    The operating system releases the lock however this process ends.
+
+    Args:
+        folder: The folder to lock.
+        patience: Seconds to wait for another process to release it.
+        lock: Name of the lock file in the folder; several names are independent locks.
+
+    Raises:
+        UserError: If another process holds the lock, or the lock file cannot be written.
+    """
     try:
-        handle = open(file, "a")  # noqa: SIM115
+        held = FileLock(folder / lock).acquire(timeout=patience)
+    except Timeout:
+        raise UserError(f"{folder} is in use by another process: wait until it ends, or stop it") from None
     except OSError as error:
-        raise UserError(f"could not write {file}: {error.strerror}") from None
-    with handle:
-        end = time.monotonic() + patience
-        while not (ours := locked(handle)) and time.monotonic() < end:
-            time.sleep(0.1)
-        if not ours:
-            raise UserError(f"{folder} is in use by another process: let it end, or stop it first")
+        raise UserError(f"could not write {folder / lock}: {error.strerror}") from None
+    with held:
         yield
-
-
-def locked(handle: IO[Any]) -> bool:
-    """Lock an open file for this process until it is closed; False where another has done so."""
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without locks
-            pass
-    return True

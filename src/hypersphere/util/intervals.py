@@ -1,4 +1,4 @@
-"""How well a mean is known: its 95 % t-interval."""
+"""Means with 95 % confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -7,23 +7,22 @@ from typing import NamedTuple
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half the width of the 95 % t-interval of the mean of `values`; NaN for fewer than two.
-
-    Example:
-        >>> round(half_width([1.0, 2.0, 3.0]), 3)
-        2.484
-    """
-    n, mean = len(values), fmean(values)
-    if n < 2:
+    """Half-width of the 95 % t-interval of a mean; NaN for fewer than two values."""
+    if len(values) < 2:
         return math.nan
-    from scipy.stats import t
+    from scipy.stats import sem, t
 
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    return float(t.ppf(0.975, n - 1)) * spread / math.sqrt(n)
+    return float(t.ppf(0.975, len(values) - 1) * sem(values))
 
 
 class Estimate(NamedTuple):
-    """A mean over `n` values and the half-width of its 95 % t-interval, which is None for a single value."""
+    """A mean over seeds.
+
+    Attributes:
+        mean: The mean.
+        half_width: Half-width of its 95 % t-interval; None for a single seed.
+        n: Number of seeds.
+    """
 
     mean: float
     half_width: float | None = None
@@ -44,13 +43,12 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """The mean of some values with its interval; None if there are none.
+    """Mean of the values with its interval; None without values.
 
     Example:
-        >>> print(estimate([1.0, 2.0, 3.0]))
-        2.00 ± 2.48 (n = 3)
+        >>> print(estimate([90.0, 91.0, 92.0]))
+        91.00 ± 2.48 (n = 3)
     """
-    n = len(values)
-    if n == 0:
+    if not values:
         return None
-    return Estimate(fmean(values), half_width(values) if n > 1 else None, n)
+    return Estimate(fmean(values), half_width(values) if len(values) > 1 else None, len(values))

@@ -1,4 +1,4 @@
-"""How far a task is and how long it still takes, for whoever runs something long."""
+"""Messages, progress bars and tables on the console."""
 
 import contextlib
 import os
@@ -12,27 +12,38 @@ from typing import Any
 from hypersphere.errors import UserError
 from hypersphere.util.launch import is_first
 
-PLAIN_EVERY = 30.0  # seconds between lines where there is no terminal
+PLAIN_EVERY = 30.0  # seconds between lines if there is no terminal
 
 
 def tell(message: str) -> None:
-    """One line, on standard error, of the first process of a job."""
+    """Print one line to standard error, in the first process of a job only."""
     if is_first():
         print(f"hypersphere: {message}", file=sys.stderr, flush=True)
 
 
 @cache
 def tell_once(message: str) -> None:
-    """Of what is looked at several times."""
+    """As `tell`, but print the same message only once."""
     tell(message)
 
 
 def counted(number: int, of: str) -> str:
-    """1 run, 2 runs."""
+    """A number with its noun.
+
+    Example:
+        >>> counted(1, "run"), counted(2, "run")
+        ('1 run', '2 runs')
+    """
     return f"{number:,} {of}" + "s" * (number != 1)
 
 
 def duration(seconds: float) -> str:
+    """A duration in words.
+
+    Example:
+        >>> duration(90), duration(5400), duration(10800)
+        ('90 s', '90 min', '3.0 h')
+    """
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
@@ -44,10 +55,14 @@ def duration(seconds: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of 90s, 25m, 25min, 1.5h, 1h 30m or 2d.
+    """Seconds in a text such as 90s, 25m, 25min, 1.5h, 1h 30m or 2d.
 
     Raises:
-        UserError: If it is none of these.
+        UserError: If the text is not a duration.
+
+    Example:
+        >>> parse_duration("1h 30m")
+        5400.0
     """
     units = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
     parts = re.findall(r"(\d+(?:\.\d+)?) *(min|[smhd])", text)
@@ -57,14 +72,22 @@ def parse_duration(text: str) -> float:
 
 
 class Progress:
-    """Told how far a task is; shows nothing."""
+    """Receives the progress of a task; this one shows nothing."""
 
-    def update(self, done: int, note: str = "") -> None: ...
+    def update(self, done: int, note: str = "") -> None:
+        """Report how many steps are done; `note` is shown beside the bar."""
 
 
 @contextlib.contextmanager
 def progress_bar(title: str, total: int, start: int = 0, show: bool = True) -> Iterator[Progress]:
-    """A bar with the time left on a terminal or in a notebook; elsewhere a line now and then. On standard error."""
+    """Show progress on standard error: a bar on a terminal or in a notebook, otherwise a line now and then.
+
+    Args:
+        title: Name of the task.
+        total: Number of steps.
+        start: Steps that were done before.
+        show: If False, show nothing.
+    """
     if not show:
         yield Progress()
         return
@@ -81,14 +104,14 @@ def progress_bar(title: str, total: int, start: int = 0, show: bool = True) -> I
 class _Lines(Progress):
     def __init__(self, title: str, total: int, start: int) -> None:
         self.title, self.total, self.start, self.done, self.note = title, total, start, start, ""
-        self.began = self.told = time.monotonic()
+        self.began = self.printed = time.monotonic()
 
     def update(self, done: int, note: str = "") -> None:
         self.note = note or self.note
         now = time.monotonic()
-        if done == self.done or (now - self.told < PLAIN_EVERY and done < self.total):
+        if done == self.done or (now - self.printed < PLAIN_EVERY and done < self.total):
             return
-        self.told, self.done = now, done
+        self.printed, self.done = now, done
         left = (now - self.began) / max(1, done - self.start) * (self.total - done)
         print(
             f"{self.title}: {100 * done // self.total} %, {duration(left)} left {self.note}",
@@ -121,16 +144,20 @@ def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]
 
 
 def table_console() -> Any:
-    """For tables, on standard output: in a file or a pipe no number is cut off, nowhere what a name has in brackets."""
+    """A rich console for tables on standard output; in a file or a pipe it is wide enough to show every number."""
     from rich.console import Console
 
-    bound = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if bound else 160, markup=False)
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if has_width else 160, markup=False)  # markup would take brackets out of names
 
 
 @contextlib.contextmanager
 def live_lines(show: bool = True) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Lines that change in place, on a terminal or in a notebook; elsewhere nothing. On standard error."""
+    """Lines on standard error that are updated in place, on a terminal or in a notebook; otherwise nothing.
+
+    Yields:
+        A function that replaces the lines.
+    """
     from rich.console import Console
 
     console = Console(stderr=True)

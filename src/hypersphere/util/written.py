@@ -1,4 +1,4 @@
-"""Code of the user's, by where it can be imported from: `package.module:name`."""
+"""Importing user code by reference, such as `package.module:name`."""
 
 import functools
 import hashlib
@@ -13,16 +13,28 @@ from typing import Any, TypeVar
 from hypersphere.errors import UserError, similar
 
 K = TypeVar("K")
-_ADDED: list[str] = []  # to Python's path: the very entries, as a user may add the same folders
+_ADDED: list[str] = []  # entries that we added to sys.path, compared by identity: a user may add equal ones
 _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
 def is_reference(name: Any) -> bool:
+    """Whether a name has the form `package.module:name`.
+
+    Example:
+        >>> is_reference("my_package.nets:Small"), is_reference("torchvision/resnet18")
+        (True, False)
+    """
     return isinstance(name, str) and _REFERENCE.fullmatch(name) is not None
 
 
 def reference_to(thing: Any) -> str | None:
-    """How a function or class can be found again; None for what cannot: methods, what stands in another function, …"""
+    """Reference by which a function or class can be imported; None if it cannot (methods, local functions, lambdas).
+
+    Example:
+        >>> from collections import OrderedDict
+        >>> reference_to(OrderedDict)
+        'collections:OrderedDict'
+    """
     name, module = getattr(thing, "__qualname__", "<"), getattr(thing, "__module__", None)
     reference = f"{module}:{name}"
     if not callable(thing) or not is_reference(reference):
@@ -34,7 +46,11 @@ def reference_to(thing: Any) -> str | None:
 
 
 def check_installed(reference: Any) -> None:
-    """A file that names code must not get it from the folder that one happens to be in."""
+    """Check that a reference found in a file is imported from an installed module, not from the current folder.
+
+    Raises:
+        UserError: If its module is neither imported nor on Python's path, or belongs to the standard library.
+    """
     if not is_reference(reference):
         return
     module = reference.partition(":")[0]
@@ -42,12 +58,12 @@ def check_installed(reference: Any) -> None:
     if top in sys.stdlib_module_names:
         raise UserError(f"{reference}: Python's own modules have no networks")
     if module not in sys.modules and not _is_installed(top):
-        advice = "import it first, or put its folder on PYTHONPATH, if you trust it"
+        advice = "import it first, or add its folder to PYTHONPATH, if you trust it"
         raise UserError(f"{reference}: there is no module {module} on Python's path: {advice}")
 
 
 def _is_installed(module: str) -> bool:
-    """Whether Python finds it without the folders that `referred_to` has added."""
+    """Whether Python finds a module without the folders that `referred_to` has added."""
     path = sys.path[:]
     try:
         sys.path[:] = [folder for folder in path if not any(folder is ours for ours in _ADDED)]
@@ -57,7 +73,15 @@ def _is_installed(module: str) -> bool:
 
 
 def referred_to(reference: str) -> Any:
-    """Imported, from the current folder too."""
+    """Import what a reference names, from Python's path or the current folder.
+
+    Raises:
+        UserError: If there is no such module or name, or the module has a syntax error.
+
+    Example:
+        >>> referred_to("math:sqrt")(9.0)
+        3.0
+    """
     module_name, _, path = reference.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
         _ADDED.append(os.getcwd())
@@ -66,11 +90,11 @@ def referred_to(reference: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # of what it imports itself
+            raise  # the module itself imports something that is missing
         raise UserError(f"{reference}: there is no module {error.name} in this folder or on Python's path") from None
     except SyntaxError as error:
-        told = f"{error.filename}, line {error.lineno}: {error.msg}"
-        raise UserError(f"{reference}: there is a mistake in {module_name} ({told})") from None
+        where = f"{error.filename}, line {error.lineno}"
+        raise UserError(f"{reference}: syntax error in {module_name}: {error.msg} ({where})") from None
     for name in path.split("."):
         if not hasattr(found, name):
             script = " (the script that was started)" if module_name == "__main__" else ""
@@ -80,19 +104,29 @@ def referred_to(reference: str) -> Any:
 
 
 def class_at(reference: str, base: type[K], duty: str, needs: set[str]) -> type[K]:
-    """A subclass of the base that does its duty, and whose __init__ takes what it will be given."""
+    """Import a subclass of `base`.
+
+    Args:
+        reference: Reference to the class.
+        base: Class that it must inherit from.
+        duty: Methods that it must implement, for the error message.
+        needs: Arguments that its `__init__` must accept.
+
+    Raises:
+        UserError: If it is not such a class.
+    """
     kind = referred_to(reference)
     if not inspect.isclass(kind) or not issubclass(kind, base):
         raise UserError(f"{reference} must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}")
     if inspect.isabstract(kind):
-        raise UserError(f"{reference} has no {duty}")
+        raise UserError(f"{reference} must implement {duty}")
     if lacking := needs - set(inspect.signature(kind.__init__).parameters):
         raise UserError(f"{reference}: its __init__ must take {' and '.join(sorted(lacking))}")
     return kind
 
 
 def edition(written: str) -> str:
-    """Of a file of arrays, or the file that code stands in: the first digits of its hash."""
+    """First digits of the SHA-256 hash of a file, or of the source file of a reference."""
     file: str | None = written
     if is_reference(written):
         referred_to(written)
@@ -102,6 +136,6 @@ def edition(written: str) -> str:
 
 @functools.cache
 def _digest(file: str, changed: int) -> str:
-    """`changed`: when, so that it is read again then."""
+    """`changed` is the time of the last change, so that a changed file is read again."""
     with open(file, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()[:8]
