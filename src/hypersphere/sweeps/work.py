@@ -25,14 +25,14 @@ class Work(NamedTuple):
 class FanOut:
     """How many runs at once, and where."""
 
-    # Runs at once, each in a process of its own (None: one for each GPU, or one; with --ray one for each GPU of the
-    # cluster, or each core). 0: one after the other in this process.
     workers: int | None = None
-    # Let a Ray cluster make the runs: at this address, else that of this machine, which is started if need be. All of
-    # its machines must have the folders of runs, results and data under the same paths.
+    """Runs at the same time, each in a process of its own. 0: one after the other in this process. None: one per GPU,
+    or one; with --ray one per GPU or core of the cluster."""
     ray: str | None = None
-    # How often a run is taken up again whose process has died.
+    """Use the Ray cluster at this address; without an address that of this machine, which is started if needed. All
+    machines need the folders of runs, results and data under the same paths."""
     retries: int = 2
+    """How often to restart a run whose process died."""
 
     def check(self) -> None:
         for name in ("workers", "retries"):
