@@ -22,6 +22,7 @@ from hypersphere.util.intervals import Estimate, estimate
 from hypersphere.util.written import edition, is_arrays, is_reference, reference_to
 
 OUT = Path("runs/sweep")
+DECIDE_DEFAULTS = ("method", "data", "labels", "size", "white")  # the options that a recipe depends on
 _UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
 
 
@@ -102,8 +103,7 @@ def sweep(
 
     `options` are the fields of `Config`. What has a result in `out` is not repeated.
     """
-    grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
-    points = distinct((values, _config(_kept(method), data, {**options, **values})) for values in grid)
+    points = points_of(_kept(method), over, {"data": data, **options})
     names = [point.name for point in points]  # as the user's code is now
     jobs = missing(points, results_in(Path(out)), tuple(probes))
     failed = run_jobs(jobs, Path(out) / "results", Path(out), FanOut(workers, ray, retries))
@@ -119,8 +119,17 @@ def _kept(value: Any) -> Any:
     return (reference_to(value) or value) if callable(value) else value
 
 
-def _config(method: str, data: Any, options: dict[str, Any]) -> Config:
-    return recipe_for(options.pop("method", method), options.pop("data", data), **options)
+def points_of(method: str, over: Mapping[str, Iterable[Any]], options: Mapping[str, Any]) -> list[Point]:
+    """All combinations of the values in `over`, with the other `options` (data among them) as they are."""
+    recipe = cache(recipe_for)  # a folder is surveyed once
+
+    def config_of(values: Mapping[str, Any]) -> Config:
+        chosen = {"method": method, **options, **values}
+        defaults = recipe(**{name: chosen.pop(name) for name in DECIDE_DEFAULTS if name in chosen})
+        return defaults.replace(**chosen)
+
+    grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
+    return distinct((values, config_of(values)) for values in grid)
 
 
 def results_in(out: Path) -> dict[str, Result]:
