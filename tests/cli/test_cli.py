@@ -61,7 +61,7 @@ def unbroken(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     found = completed(*RUN, "--out", folder)
     assert found.returncode == 0, found.stderr
-    assert f"{STEPS} updates" in found.stdout
+    assert f"{STEPS} steps in" in found.stdout
     return folder
 
 

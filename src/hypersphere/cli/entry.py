@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         128 + the number of the signal that stopped the command.
 
     Example:
-        >>> main(["--version"])
-        hypersphere 0.1.0
+        >>> main(["--version"])  # doctest: +ELLIPSIS
+        hypersphere ...
         0
     """
     words = list(sys.argv[1:] if arguments is None else arguments)

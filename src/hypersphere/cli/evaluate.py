@@ -51,7 +51,7 @@ def run(words: Sequence[str]) -> None:
         steps = run.step
         with contextlib.suppress(UserError):  # the run's own data may be gone, and with it the number of its steps
             steps = run.steps
-        unfinished = f", update {run.step} of {steps}" if run.step < steps else ""
+        unfinished = f", step {run.step} of {steps}" if run.step < steps else ""
         holdout = options.holdout or run.config.holdout
         of = f" of {', '.join(options.transfer)}" if options.transfer else ""
         _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images{of}")

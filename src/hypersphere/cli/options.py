@@ -35,6 +35,11 @@ def parse(command: str, options: type[Options], words: Sequence[str]) -> Options
     Raises:
         UserError: If the words cannot be parsed. The message is one line.
         SystemExit: After printing the help, if the words ask for it.
+
+    Example:
+        >>> from hypersphere.cli.demo import DemoOptions
+        >>> parse("demo", DemoOptions, ["--seed", "1", "--epochs=20"])
+        DemoOptions(out=PosixPath('runs/demo'), seed=1, epochs=20)
     """
     if wants_help(words):
         described = describe_options(options)
@@ -43,11 +48,12 @@ def parse(command: str, options: type[Options], words: Sequence[str]) -> Options
     given = given_options(command, hints, words)
     for field in dataclasses.fields(options):  # type: ignore[arg-type]
         if field.default is dataclasses.MISSING and field.name not in given:
-            raise missing(command, field.name.upper() if is_argument(hints[field.name]) else f"--{field.name}")
+            raise missing(command, field.name.upper() if is_argument(hints[field.name]) else _option(field.name))
     return options(**given)
 
 
 def missing(command: str, name: str) -> UserError:
+    """The error for a required argument, such as RUN, or option, such as --out."""
     return UserError(f"missing {'option' if name.startswith('-') else 'argument'} {name}: {usage(command)}")
 
 
@@ -85,6 +91,10 @@ def convert(name: str, hint: Any, words: list[str]) -> Any:
 
     Raises:
         UserError: If the words are no value of this type.
+
+    Example:
+        >>> convert("small_area", tuple[float, ...], ["0.1", "0.3"])
+        (0.1, 0.3)
     """
     if any(word.startswith("--") for word in words) or (is_list(hint) and not words):
         raise UserError(f"`{name}` needs a value")
@@ -101,6 +111,10 @@ def convert(name: str, hint: Any, words: list[str]) -> Any:
 def is_list(hint: Any) -> bool:
     """Whether an option takes several values: tuple[X, ...], maybe annotated or optional."""
     return get_origin(hint) is tuple or any(map(is_list, get_args(hint)))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _parse_known(hints: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -136,18 +150,13 @@ def _with_named_errors(name: str, hint: Any) -> Any:
     if hint is bool:  # a pair of flags without a value
         return hint
     constructor = dataclasses.replace(_constructor(hint), instance_from_str=convert_or_refuse, choices=None)
-    metadata = getattr(hint, "__metadata__", ())
-    return Annotated[(_without_annotation(hint), constructor, *metadata)]
+    return Annotated[(hint, constructor)]
 
 
 def _constructor(hint: Any) -> PrimitiveConstructorSpec[Any]:
     found = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(hint, set()))
     assert isinstance(found, PrimitiveConstructorSpec), f"tyro cannot parse {hint}"
     return found
-
-
-def _without_annotation(hint: Any) -> Any:
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _expected(hint: Any) -> str:
@@ -173,26 +182,27 @@ def _first_failing_word(hints: Mapping[str, Any], words: Sequence[str]) -> str:
 
 def _collect_rest(command: str, hints: Mapping[str, Any], given: dict[str, Any], unknown: Sequence[str]) -> None:
     """Add words that no option takes to the last argument if it is a list; refuse others."""
-    arguments = {name: hint for name, hint in hints.items() if is_argument(hint)}
-    last = next(reversed(arguments), "")
+    *_, last = ("", *(name for name in hints if is_argument(hints[name])))
     for word in unknown:
-        option = word.partition("=")[0].replace("_", "-")
         if word.startswith("-"):
-            flags = [f"no-{name}" for name, hint in hints.items() if hint is bool]
-            names = [f"--{name.replace('_', '-')}" for name in (*(hints.keys() - arguments), *flags)]
-            if option[2:] in arguments:
-                raise UserError(f"unknown option {option}: give {option[2:].upper()} alone, as in {usage(command)}")
-            suggestion = closest(option, names)
-            raise UserError(f"unknown option {option}" + f": did you mean {suggestion}?" * (suggestion is not None))
-        if not is_list(arguments.get(last)):
+            raise _unknown_option(command, hints, word.partition("=")[0])
+        if not is_list(hints.get(last)):
             raise UserError(f"unexpected argument: {word!r} (usage: {usage(command)})")
-        given[last] += tuple(convert(last, arguments[last], [word]))
+        given[last] += convert(last, hints[last], [word])
+
+
+def _unknown_option(command: str, hints: Mapping[str, Any], option: str) -> UserError:
+    flags = [f"no-{name}" for name, hint in hints.items() if hint is bool]
+    options = [name for name, hint in hints.items() if not is_argument(hint)]
+    suggestion = closest(option, [_option(name) for name in (*options, *flags)])
+    if option in map(_option, hints.keys() - options):
+        return UserError(f"unknown option {option}: give {option[2:].upper()} alone, as in {usage(command)}")
+    return UserError(f"unknown option {option}" + (f": did you mean {suggestion}?" if suggestion else ""))
 
 
 def _check_lists_given_once(hints: Mapping[str, Any], words: Sequence[str]) -> None:
     """tyro would keep the last one."""
     counts = collections.Counter(word.partition("=")[0].replace("_", "-") for word in words)
     for name, hint in hints.items():
-        option = f"--{name.replace('_', '-')}"
-        if is_list(hint) and counts[option] > 1:
-            raise UserError(f"{option} is given twice: give all of its values at once")
+        if is_list(hint) and counts[_option(name)] > 1:
+            raise UserError(f"`{name}` is given twice: give all of its values at once")

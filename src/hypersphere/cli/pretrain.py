@@ -55,7 +55,7 @@ def run(words: Sequence[str]) -> None:
 
     run = pretrain(**given)
     if is_first():
-        steps = f"{run.step} update{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
+        steps = f"{run.step} step{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
         print(f"{run.path}: {run.config.title} on {run.config.data}, {steps}")
         print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {shlex.quote(str(run.path))}")
 
