@@ -1,8 +1,10 @@
 """Words of the command line: what they mean, what is refused, what the help shows."""
 
 import dataclasses
+import importlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -153,6 +155,32 @@ def test_only_what_is_given_overrides_a_recipe():
         **wanted, "energy_layers": ("projector", "predictor")
     }  # fmt: skip
     assert parse_run_options("pretrain", PretrainOptions, ["--help"]) == {}
+
+
+def documented():
+    """The commands in the shell blocks of the documentation, without their comments."""
+    root = Path(__file__).parents[2]
+    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                if match := re.search(r"(?:^|-m )hypersphere (.*?)(?: #.*)?$", line):
+                    yield match[1]
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(documented()))
+def test_every_documented_command_is_understood(line):
+    command, *words = shlex.split(line)
+    words = [word for word in words if word != "--help"]
+    module = importlib.import_module(f"hypersphere.cli.{command}")
+    options = getattr(module, f"{command.capitalize()}Options")
+    if command in ("pretrain", "sweep"):
+        assert parse_run_options(command, options, words)
+    else:
+        assert parse(command, options, words)
+
+
+def test_documented_commands_are_found():
+    assert len({line.split()[0] for line in documented()} & {*COMMANDS}) >= 10
 
 
 def test_every_group_of_the_help_has_options_that_exist():

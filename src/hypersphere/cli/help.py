@@ -77,7 +77,7 @@ def print_help(
     tyro.cli(
         kind,
         prog=f"hypersphere {command}",
-        description="\n\n".join(paragraphs),
+        description="\n".join(paragraphs),
         args=["--help"],
         config=(tyro.conf.DisallowNone,),
     )

@@ -15,8 +15,6 @@ from hypersphere.util.launch import is_first
 if TYPE_CHECKING:
     from hypersphere.config import Config
 
-DECIDE_DEFAULTS = ("data", "labels", "size", "white")  # together with the method
-
 # in the help: the options that people use first, then groups
 FIRST = ("data", "labels", "encoder", "init", "epochs", "batch", "lr", "seed", "device", "out", "resume")
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -87,9 +85,9 @@ def run_option_types(method: str | None) -> dict[str, Any]:
 def default_config(given: Mapping[str, Any]) -> "Config":
     """The recipe of the given method (BYOL, if there is none) on the given data."""
     from hypersphere.runs.recipes import recipe_for
+    from hypersphere.sweeps.grid import DECIDE_DEFAULTS
 
-    decisive = {name: given[name] for name in DECIDE_DEFAULTS if name in given}
-    return recipe_for(given.get("method", "byol"), **decisive)
+    return recipe_for(**{"method": "byol", **{name: given[name] for name in DECIDE_DEFAULTS if name in given}})
 
 
 def _print_help(given: Mapping[str, Any]) -> None:
