@@ -263,7 +263,7 @@ def test_monitors_look_at_a_method_while_it_learns(name, tmp_path):
 
 def test_the_example_of_a_method_in_contributing_runs():
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-    code, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(code.splitlines()) <= 40
     names: dict = {}
     exec(compile(code, "CONTRIBUTING.md", "exec"), names)

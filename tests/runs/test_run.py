@@ -322,10 +322,10 @@ def test_what_several_evaluations_find_is_all_kept(folder):
 def test_an_unfinished_run_is_evaluated_as_such(folder, capsys):
     words = ["evaluate", str(folder), "--probes", "knn"]
     assert main(words) == 0
-    assert "update" not in capsys.readouterr().out
+    assert "step" not in capsys.readouterr().out
     save_checkpoint(folder / "checkpoint.pt", {**load_checkpoint(folder / "checkpoint.pt"), "step": 5})
     assert main(words) == 0
-    assert "update 5 of 8" in " ".join(capsys.readouterr().out.split())
+    assert "step 5 of 8" in " ".join(capsys.readouterr().out.split())
 
 
 def test_two_do_not_work_in_one_folder(folder):
