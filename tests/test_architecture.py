@@ -78,7 +78,6 @@ ARROWS = {  # each package, or module at the top, and those before it that it im
         "inference",
         "methods",
         "paper",
-        "presets",
         "probes",
         "report",
         "runs",

@@ -33,49 +33,50 @@ def _unhashed(default: Any) -> Any:
 class Config:
     """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs."""
 
-    # Data set, by its name (hypersphere data lists them); or a folder of images, a .npz file of arrays, or
-    # package.module:function, which makes them.
     data: str = "cifar10"
-    # Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set.
+    """Data set, by its name (hypersphere data lists them); or a folder of images, a .npz file of arrays, or
+    package.module:function, which makes them."""
     holdout: Literal["validation", "test"] = "validation"
-    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data). With --resume of a run on a
-    # folder of images that has moved: that folder.
+    """Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set."""
     root: Path | None = _unhashed(None)
-    # Labels of a folder's images: a CSV file with columns path, relative to that folder, and label (None: the names of
-    # its folders); if wanted also split (train, val, test), and group (a patient, a lot: held out as a whole).
+    """Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data). With --resume of a run on a
+    folder of images that has moved: that folder."""
     labels: str | None = None
-    # Value of white in grey files of 16 bits, such as 4095 for 12-bit data; what is above is white, too (None: 65535).
+    """Labels of a folder's images: a CSV file with columns path, relative to that folder, and label (None: the names
+    of its folders); if wanted also split (train, val, test), and group (a patient, a lot: held out as a whole)."""
     white: int | None = None
-    # Pixels of a side of the encoder's input, for images of your own (None: by their size).
+    """Value of white in grey files of 16 bits, such as 4095 for 12-bit data; what is above is white, too (None:
+    65535)."""
     size: int | None = None
-    # Least share of the image's area that a random crop keeps (None: the data set's recipe).
+    """Pixels of a side of the encoder's input, for images of your own (None: by their size)."""
     crop_min: float | None = None
-    # Small crops of each image beside its two views; for swav, dino, deepcluster and obow.
+    """Least share of the image's area that a random crop keeps (None: the data set's recipe)."""
     small_crops: int = 0
-    # Their side, as a share of the views' side.
+    """Small crops of each image beside its two views; for swav, dino, deepcluster and obow."""
     small_side: float = 0.5
-    # Least and most of the image's area that they keep (none given: from half of what the views
-    # keep at least, up to a quarter).
+    """Their side, as a share of the views' side."""
     small_area: tuple[float, ...] = ()
+    """Least and most of the image's area that they keep (none given: from half of what the views keep at least, up
+    to a quarter)."""
 
-    # Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
-    # hypersphere/digits; or your own, package.module:function.
     encoder: str = "torchvision/resnet18"
-    # Weights that the encoder starts from: a .safetensors or .pt file, a run's folder, one that export wrote; or
-    # pretrained, those that torchvision or timm have. A run's hash covers this name, not what is there (None: random).
+    """Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
+    hypersphere/digits; or your own, package.module:function."""
     init: str | None = None
-    # First layers of a ResNet: cifar keeps small images at full size.
+    """Weights that the encoder starts from: a .safetensors or .pt file, a run's folder, one that export wrote; or
+    pretrained, those that torchvision or timm have. A run's hash covers this name, not what is there (None:
+    random)."""
     stem: Literal["cifar", "imagenet"] = "cifar"
-    # Normalization in encoder and heads; group also standardizes the encoder's weights.
+    """First layers of a ResNet: cifar keeps small images at full size."""
     norm: Literal["batch", "group", "none"] = "batch"
-    # Outputs of the encoder (None: as many as it has); 2 puts features on the circle.
+    """Normalization in encoder and heads; group also standardizes the encoder's weights."""
     dimensions: int | None = None
-    # Hidden units of projector and predictor.
+    """Outputs of the encoder (None: as many as it has); 2 puts features on the circle."""
     hidden: int = 4096
-    # Outputs of projector and predictor.
+    """Hidden units of projector and predictor."""
     projection: int = 256
+    """Outputs of projector and predictor."""
 
-    # Loss between the views.
     method: Literal[
         "byol",
         "simclr",
@@ -89,123 +90,125 @@ class Config:
         "deepcluster",
         "obow",
     ] = "byol"
-    # Decay of the moving average of the weights; BYOL, DINO and OBoW: at the start, it rises to 1.
+    """Loss between the views."""
     tau: float = 0.99
-    # And at the end, of BYOL.
+    """Decay of the moving average of the weights; BYOL, DINO and OBoW: at the start, it rises to 1."""
     tau_end: float = 1.0
-    # Weight of the uniformity loss of the projections (0: off).
+    """And at the end, of BYOL."""
     uniformity: float = 0.0
-    # Its t.
+    """Weight of the uniformity loss of the projections (0: off)."""
     uniformity_t: float = 2.0
-    # Weight of VICReg's variance and covariance of the projections (0: off).
+    """Its t."""
     variance_covariance: float = 0.0
-    # Weight of KoLeo, the nearest neighbours' distances, of the projections (0: off).
+    """Weight of VICReg's variance and covariance of the projections (0: off)."""
     koleo: float = 0.0
-    # Weight of SIGReg, the distance to a normal law in random directions, of the projections (0: off).
+    """Weight of KoLeo, the nearest neighbours' distances, of the projections (0: off)."""
     sigreg: float = 0.0
-    # Temperature of the softmax, of methods that have one.
+    """Weight of SIGReg, the distance to a normal law in random directions, of the projections (0: off)."""
     temperature: float = 0.5
-    # DINO: temperature of the teacher.
+    """Temperature of the softmax, of methods that have one."""
     teacher_temperature: float = 0.04
-    # DINO: epochs in which it rises to that from 0.04.
+    """DINO: temperature of the teacher."""
     teacher_warmup: int = 0
-    # BYOL: the predictor after the projector.
+    """DINO: epochs in which it rises to that from 0.04."""
     predictor: bool = True
-    # SimSiam: hidden units of the predictor.
+    """BYOL: the predictor after the projector."""
     bottleneck: int = 512
-    # SimSiam: whether the learning rate of the predictor falls as that of the rest.
+    """SimSiam: hidden units of the predictor."""
     predictor_decays: bool = True
-    # SimSiam and Barlow Twins: linear layers of the projector.
+    """SimSiam: whether the learning rate of the predictor falls as that of the rest."""
     layers: int = 2
-    # Barlow Twins: weight λ of the correlations between dimensions.
+    """SimSiam and Barlow Twins: linear layers of the projector."""
     redundancy: float = 0.005
-    # MoCo and InfoMin: keys of earlier images that are kept as negatives.
+    """Barlow Twins: weight λ of the correlations between dimensions."""
     queue: int = 4096
-    # SwAV and DINO: prototypes; DeepCluster: clusters; OBoW: words of the vocabulary.
+    """MoCo and InfoMin: keys of earlier images that are kept as negatives."""
     prototypes: int = 512
-    # SwAV: earlier projections of each view that prototypes are shared out among, beside those of the batch.
+    """SwAV and DINO: prototypes; DeepCluster: clusters; OBoW: words of the vocabulary."""
     codes_queue: int = 0
-    # InfoMin: patches along a side of the jigsaw.
+    """SwAV: earlier projections of each view that prototypes are shared out among, beside those of the batch."""
     jigsaw: int = 3
-    # Augmentations: of the data set's recipe (BYOL's on photographs), or as these methods have them on photographs.
+    """InfoMin: patches along a side of the jigsaw."""
     policy: Literal["data", "moco", "simclr", "infomin"] = "data"
-    # Operations of RandAugment on each view, after the others; InfoMin's has 2.
+    """Augmentations: of the data set's recipe (BYOL's on photographs), or as these methods have them on photographs."""
     randaugment: int = 0
-    # Options that a method of your own has beside those here, as name=value.
+    """Operations of RandAugment on each view, after the others; InfoMin's has 2."""
     extra: tuple[str, ...] = ()
-    # Weight of the hyperspherical energy of the networks' weights (0: off).
+    """Options that a method of your own has beside those here, as name=value."""
     energy: float = 0.0
-    # Its power s; 0 is the logarithmic energy.
+    """Weight of the hyperspherical energy of the networks' weights (0: off)."""
     energy_s: float = 2.0
-    # Distance between neurons; geodesic is the angular energy.
+    """Its power s; 0 is the logarithmic energy."""
     energy_metric: Literal["euclidean", "geodesic"] = "geodesic"
-    # Count the negatives of the neurons as well.
+    """Distance between neurons; geodesic is the angular energy."""
     energy_half_space: bool = False
-    # Dimensions of 20 random subspaces to take the mean energy in (None: the energy in the whole space).
+    """Count the negatives of the neurons as well."""
     energy_projection: int | None = None
-    # Weight of the departure of the networks' weights from orthonormal ones (0: off), in the layers of energy_layers.
+    """Dimensions of 20 random subspaces to take the mean energy in (None: the energy in the whole space)."""
     orthogonality: float = 0.0
-    # Its norm: of Frobenius, squared (soft), or the spectral one (srip).
+    """Weight of the departure of the networks' weights from orthonormal ones (0: off), in the layers of
+    energy_layers."""
     orthogonality_kind: Literal["soft", "srip"] = "soft"
-    # A regularizer of the networks' weights of your own: package.module:Class, a subclass of
-    # hypersphere.regularize.WeightRegularizer (None: none), in the layers of energy_layers.
+    """Its norm: of Frobenius, squared (soft), or the spectral one (srip)."""
     regularizer: str | None = None
-    # Its weight.
+    """A regularizer of the networks' weights of your own: package.module:Class, a subclass of
+    hypersphere.regularize.WeightRegularizer (None: none), in the layers of energy_layers."""
     regularizer_weight: float = 1.0
-    # Sub-networks, or name patterns, of the regularized layers; heads: all but the encoder.
+    """Its weight."""
     energy_layers: tuple[str, ...] = ("projector", "predictor")
+    """Sub-networks, or name patterns, of the regularized layers; heads: all but the encoder."""
 
-    # Passes over the images.
     epochs: int = 300
-    # Images per update.
+    """Passes over the images."""
     batch: int = 1024
-    # Images computed at once, their gradients added up to those of a batch (None: the batch). BatchNorm, SimCLR's
-    # negatives and the uniformity loss see only these.
+    """Images per update."""
     micro_batch: int | None = None
-    # Optimizer.
+    """Images computed at once, their gradients added up to those of a batch (None: the batch). BatchNorm, SimCLR's
+    negatives and the uniformity loss see only these."""
     optimizer: Literal["lars", "sgd", "adamw"] = "lars"
-    # Peak learning rate for a batch of 256; it scales with the batch.
+    """Optimizer."""
     lr: float = 1.5
-    # Epochs of linear rise before the cosine decay (None: 10, or a tenth of a shorter run).
+    """Peak learning rate for a batch of 256; it scales with the batch."""
     warmup: int | None = None
-    # Weight decay; never of biases and norms.
+    """Epochs of linear rise before the cosine decay (None: 10, or a tenth of a shorter run)."""
     weight_decay: float = 1e-6
-    # Weight decay at the end of the run, to which it moves along half a cosine (None: as at the start).
+    """Weight decay; never of biases and norms."""
     weight_decay_end: float | None = None
-    # Momentum of LARS and SGD.
+    """Weight decay at the end of the run, to which it moves along half a cosine (None: as at the start)."""
     momentum: float = 0.9
-    # LARS: step length relative to the norm of the weights.
+    """Momentum of LARS and SGD."""
     trust: float = 0.001
-    # Seed of weights, order of images and views.
+    """LARS: step length relative to the norm of the weights."""
     seed: int = 0
-    # Arithmetic of the networks; auto: bfloat16 on a GPU that has it, else float32.
+    """Seed of weights, order of images and views."""
     precision: Precision = _unhashed("auto")
+    """Arithmetic of the networks; auto: bfloat16 on a GPU that has it, else float32."""
 
-    # auto: the GPU if there is one; or cpu, cuda, cuda:1, mps.
     device: str = _unhashed("auto")
-    # Fused Triton kernels; auto: on a GPU where Triton is installed. Off: the reference operations.
+    """auto: the GPU if there is one; or cpu, cuda, cuda:1, mps."""
     kernels: Switch = _unhashed("auto")
-    # Record an update as a CUDA graph and replay it; auto: on a GPU, but for float16.
+    """Fused Triton kernels; auto: on a GPU where Triton is installed. Off: the reference operations."""
     graph: Switch = _unhashed("auto")
-    # torch.compile the method: a minute at the start; for encoders without kernels of ours. auto: off.
+    """Record an update as a CUDA graph and replay it; auto: on a GPU, but for float16."""
     compile: Switch = _unhashed("auto")
-    # Memory layout of images; auto: channels_last on a GPU.
+    """torch.compile the method: a minute at the start; for encoders without kernels of ours. auto: off."""
     layout: Literal["auto", "channels_last", "contiguous"] = _unhashed("auto")
-    # Processes that decode image files (None: one for each core beside a GPU, else none).
+    """Memory layout of images; auto: channels_last on a GPU."""
     workers: int | None = _unhashed(None)
-    # Seconds that the processes of a job wait for one that does not answer, or is busy measuring, before all end.
+    """Processes that decode image files (None: one for each core beside a GPU, else none)."""
     timeout: float = _unhashed(600.0)
-    # Folder of the run (None: a new one in runs/).
+    """Seconds that the processes of a job wait for one that does not answer, or is busy measuring, before all end."""
     out: Path | None = _unhashed(None)
-    # Updates between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C.
+    """Folder of the run (None: a new one in runs/)."""
     save_every: int | None = _unhashed(None)
-    # Updates between lines of metrics.jsonl.
+    """Updates between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C."""
     log_every: int = _unhashed(10)
-    # Epochs between k-NN accuracies, and other measures, of the held-out images; where these are the test set, of some
-    # that are learnt from (0: never).
+    """Updates between lines of metrics.jsonl."""
     knn_every: int = _unhashed(10)
-    # What happens when the features collapse: a warning, or the end of the run.
+    """Epochs between k-NN accuracies, and other measures, of the held-out images; where these are the test set, of
+    some that are learnt from (0: never)."""
     on_collapse: Literal["warn", "stop"] = _unhashed("warn")
+    """What happens when the features collapse: a warning, or the end of the run."""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():

@@ -123,7 +123,7 @@ def test_the_first_update_is_one_of_the_config(monkeypatch):
     """As the command line reads the command."""
     seen = []
 
-    def started(config):
+    def started(config, **_):
         seen.append(config)
         raise UserError("enough")
 

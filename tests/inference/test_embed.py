@@ -207,8 +207,8 @@ def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
     (bare / "checkpoint.pt").unlink()
     images = drawn[0]
     for words, message in [
-        ((digits, images), "hypersphere embed RUN IMAGES -o FILE.parquet"),
-        ((digits, "-o", out), "hypersphere embed RUN IMAGES -o FILE.parquet"),
+        ((digits, images), "missing option --out: hypersphere embed RUN IMAGES -o FILE$"),
+        ((digits, "-o", out), "missing argument IMAGES: hypersphere embed RUN IMAGES -o FILE$"),
         (
             (tmp_path / "gone", images, "-o", out),
             "gone does not exist: expected the folder of a run, or one that hypersphere export wrote",

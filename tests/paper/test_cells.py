@@ -112,7 +112,7 @@ def test_a_shorter_protocol_is_kept_apart():
 def test_tuned_runs_are_a_column_of_their_own(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("hypersphere.paper.cells.TUNED", {})
     assert main(["reproduce", "tab:bn", "--tuned", "--results", str(tmp_path)]) == 2
-    assert "nothing has been tuned yet: leave --tuned out" in capsys.readouterr().err
+    assert "there are no tuned options yet: leave out --tuned" in capsys.readouterr().err
     for module in ("cells", "state"):
         monkeypatch.setattr(f"hypersphere.paper.{module}.TUNED", {"lr": 2.0})
     tuned = Protocol(tuned=True)

@@ -187,10 +187,13 @@ def test_mistakes_about_a_budget_are_one_line(tmp_path, capsys, monkeypatch):
     where = ["--results", str(tmp_path), "--device", "cpu", "--dry-run"]
     for words, told in (
         (["--budget", "25"], "'25' is not a duration"),
-        (["--budget", "5m", "--workers", "0"], "--budget needs runs in processes"),
+        (
+            ["--budget", "5m", "--workers", "0"],
+            "--budget needs worker processes, which it can stop: leave",
+        ),
         (["--budget", "5m", "--workers", "-1"], "--workers must be at least 0, got -1"),
         (["--budget", "0m"], "--budget must be longer than 20 s, got 0m"),
-        (["--budget", "5m", "--cells", "byol"], "--cells are those of a table"),
+        (["--budget", "5m", "--cells", "byol"], "--cells needs the table: hypersphere reproduce NAME --cells …\n"),
     ):
         assert main(["reproduce", *words, *where]) == 2
         assert told in capsys.readouterr().err

@@ -137,7 +137,7 @@ def test_the_list_and_its_mistakes(tmp_path, capsys, monkeypatch):
         (["tab:bn", "--seeds", "0"], "--seeds"),
         (["tab:bn", "--first-seed", "-1"], "--first-seed"),
         (["tab:batch", "--tuned"], "not all of tab:batch is tuned: leave out --tuned"),
-        (["--cells", "no-bn"], "--cells are those of a table"),
+        (["--cells", "no-bn"], "--cells needs the table: hypersphere reproduce NAME --cells …\n"),
     ):
         assert main(["reproduce", *words, *where]) == 2
         assert told in capsys.readouterr().err

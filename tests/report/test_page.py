@@ -5,13 +5,14 @@ import math
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.cli.options import take_words
+from hypersphere.cli.options import parse
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.named import Source
 from hypersphere.report.chart import Line
@@ -201,13 +202,13 @@ def test_runs_of_one_method_are_named_by_their_folders(copy, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "say which runs to report"),
+        ([], "missing argument RUN: hypersphere report RUN …"),
         (["{tmp}"], "{tmp} is not a run: it has no run.json"),
         (["{run}", "{tmp}/none"], "{tmp}/none is not a run"),
         (["{run}", "--out", "{tmp}"], "--out {tmp} is a folder"),
         (["{run}", "--out", "{tmp}/a/b.html"], "--out {tmp}/a/b.html: there is no folder {tmp}/a"),
         (["{run}", "--device", "abacus"], "--device abacus cannot be used here"),
-        (["{run}", "--outt", "x"], "unknown option --outt: did you mean '--out'?"),
+        (["{run}", "--outt", "x"], "unknown option --outt: did you mean --out?"),
     ],
 )
 def test_mistakes_are_one_line(words, message, runs, tmp_path, capsys, monkeypatch):
@@ -239,8 +240,7 @@ def test_words_among_options():
     from hypersphere.cli.report import ReportOptions
 
     words = ["a", "--out", "x.html", "b", "--device=cpu", "c"]
-    assert take_words(words, ReportOptions) == ["a", "b", "c"]
-    assert words == ["--out", "x.html", "--device=cpu"]
+    assert parse("report", ReportOptions, words) == ReportOptions(("a", "b", "c"), Path("x.html"), "cpu")
 
 
 def test_features_that_are_no_numbers_are_told(copy, monkeypatch):

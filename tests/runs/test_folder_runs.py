@@ -268,9 +268,9 @@ def test_white_is_that_of_whatever_is_done_with_a_run(depths, tmp_path, capsys):
     for plain, deep in zip(*found.values(), strict=True):
         assert plain == deep
     capsys.readouterr()
-    assert main(["pretrain", "byol", "--data", str(tmp_path / "deep"), "--white", "4095", "--epochs", "0"]) == 2
+    assert main(["pretrain", "byol", "--data", str(tmp_path / "deep"), "--white", "4095", "--batch", "4096"]) == 2
     assert "dark" not in capsys.readouterr().err
-    assert main(["pretrain", "byol", "--data", str(tmp_path / "deep"), "--epochs", "0"]) == 2
+    assert main(["pretrain", "byol", "--data", str(tmp_path / "deep"), "--batch", "4096"]) == 2
     assert "dark, since white is 65,535" in capsys.readouterr().err
     assert unused_options(recipe("byol", "digits", white=4095)) == ["white"]
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from PIL import Image
 
-from hypersphere.cli.pretrain import recipe_of
 from hypersphere.data import Dataset, Given, Listing
 from hypersphere.data.splits import share_held_out
 from hypersphere.errors import UserError
@@ -167,5 +166,3 @@ def test_what_goes_by_the_size_goes_by_that_which_was_said(tmp_path):
     small = recipes.recipe_for("byol", str(tmp_path / "in"), size=32)
     assert (config.stem, config.lr) == ("imagenet", 0.3)
     assert (small.size, small.stem, small.lr) == (32, "cifar", 1.5)
-    assert recipe_of("byol", str(tmp_path / "in"), None, size="32") == small
-    assert recipe_of("byol", str(tmp_path / "in"), None, size="what?") == config

@@ -15,13 +15,15 @@ from scipy import stats
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.cli.options import value_optional
-from hypersphere.cli.sweep import SweepOptions, _fields, _points, _print_sweep
+from hypersphere.cli.options import parse
+from hypersphere.cli.pretrain import parse_run_options, run_option_types
+from hypersphere.cli.reproduce import ReproduceOptions
+from hypersphere.cli.sweep import SweepOptions, _print_results, parse_grid
 from hypersphere.config import Config, recipe
 from hypersphere.errors import RunsFailed, UserError
 from hypersphere.runs.results import Result, name_of
 from hypersphere.runs.run import load_run
-from hypersphere.sweeps.grid import Point, distinct, missing, product, results_in, rows
+from hypersphere.sweeps.grid import Point, distinct, missing, points_of, product, results_in, rows
 from hypersphere.sweeps.jobs import Job, run_job
 from hypersphere.train import read_metrics
 from tests.pictures import draw
@@ -136,10 +138,11 @@ def test_one_that_fails_is_told_when_the_others_are_done(tmp_path, capsys):
         hs.sweep("byol", "digits", over={"seed": [0]}, **options)
 
 
-def points(method, *words):
-    words = list(words)
-    options = words[words.index("--over") + 1 :]
-    return _points(method, words[: words.index("--over")], _fields(options, words[: words.index("--over")]))
+def points(*words):
+    """As the command line makes them of its words."""
+    given = parse_run_options("sweep", SweepOptions, words)
+    method, over = given.pop("method"), given.pop("over")
+    return points_of(method, parse_grid(method, over, given), given)
 
 
 def test_every_field_can_be_swept_and_means_what_pretrain_means_by_it():
@@ -161,7 +164,7 @@ def test_every_field_can_be_swept_and_means_what_pretrain_means_by_it():
     ]
     assert [point.config for point in found] == wanted
     assert len({point.name for point in found}) == 2**5
-    assert set(Config.__dataclass_fields__) < set(SweepOptions.__dataclass_fields__)
+    assert set(Config.__dataclass_fields__) == {*run_option_types("byol-mhe"), "method"}
 
 
 def test_methods_and_data_bring_their_own_defaults():
@@ -242,20 +245,20 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["byol"], "say what to vary: --over"),
-        (["--over", "lr=1"], "say which method"),
-        (["byol", "--over", "lr"], "--over wants FIELD=VALUE,VALUE …, not 'lr'"),
-        (["byol", "--over", "lr=1,,2"], "--over wants FIELD=VALUE,VALUE …, not 'lr=1,,2'"),
+        (["byol"], "missing option --over: hypersphere sweep METHOD --over OPTION=VALUE,…$"),
+        (["--over", "lr=1"], "missing argument METHOD: hypersphere sweep METHOD --over OPTION=VALUE,…$"),
+        (["byol", "--over", "lr"], "--over must be OPTION=VALUE,VALUE…, got 'lr'$"),
+        (["byol", "--over", "lr=1,,2"], "--over must be OPTION=VALUE,VALUE…, got 'lr=1,,2'$"),
         (["byol", "--over", "lrr=1"], "unknown option 'lrr': did you mean 'lr'"),
-        (["byol", "--over", "lr=three"], "--lr.*'three'"),
+        (["byol", "--over", "lr=three"], "--lr must be a number, got 'three'$"),
         (["byol", "--over", "lr=0.1,-1"], "--lr must be above 0, not -1.0"),
-        (["byol", "--over", "predictor=maybe"], "--predictor must be true or false, not maybe"),
-        (["byol", "--over", "lr=1", "lr=2"], "--over lr is said twice"),
-        (["byol", "--lr", "1", "--over", "lr=2"], "--lr is said beside --over lr"),
+        (["byol", "--over", "predictor=maybe"], "--predictor must be true or false, got 'maybe'$"),
+        (["byol", "--over", "lr=1", "lr=2"], "--over lr is given twice: give all of its values at once$"),
+        (["byol", "--lr", "1", "--over", "lr=2"], "--lr is given beside --over lr=…: leave one out$"),
         (["byol", "--over", "out=a"], "--out cannot be swept"),
         (["byol", "--over", "method=byol,smclr"], "unknown method 'smclr': did you mean 'simclr'"),
-        (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, not -1"),
-        (["byol", "--over", "lr=1", "--probes"], "--probes must be one or more of"),
+        (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, got -1"),
+        (["byol", "--over", "lr=1", "--probes"], "--probes needs a value$"),
         (["byol", "--over", "energy_s=0,2", "--dry-run"], "--over energy_s: of no effect on byol with digits; leave"),
         (
             ["byol", "--over", "seed=0,1", "queue=8,9", "method=byol,simclr"],
@@ -281,16 +284,19 @@ def test_a_field_may_change_some_of_the_runs_alone(tmp_path):
 
 
 def test_ray_needs_no_address():
-    assert value_optional(["--ray", "--epochs", "3"], "--ray") == ["--ray=", "--epochs", "3"]
-    assert value_optional(["tab:bn", "--ray"], "--ray") == ["tab:bn", "--ray="]
-    assert value_optional(["--ray", "10.0.0.1:6379"], "--ray") == ["--ray", "10.0.0.1:6379"]
+    def ray(*words):
+        return parse("reproduce", ReproduceOptions, words).ray
+
+    assert ray("--ray", "--epochs", "3") == ray("tab:bn", "--ray") == ray("--ray=") == ""
+    assert ray("--ray", "10.0.0.1:6379") == ray("--ray=10.0.0.1:6379", "tab:bn") == "10.0.0.1:6379"
+    assert ray("tab:bn") is None
     with pytest.raises(UserError, match="cannot be swept"):
         next(product({"out": ["a"]}))
 
 
 def test_values_said_twice_are_one_run_and_may_be_several_numbers():
-    points = _points("byol", ["--data", "digits"], {"seed": ["0", "0", "1"], "small_area": ["0.1+0.3"]})
-    assert [point.title for point in points] == ["seed 0, small_area 0.1 + 0.3", "seed 1, small_area 0.1 + 0.3"]
+    found = points("byol", "--data", "digits", "--over", "seed=0,0,1", "small_area=0.1+0.3")
+    assert [point.title for point in found] == ["seed 0, small_area 0.1 + 0.3", "seed 1, small_area 0.1 + 0.3"]
 
 
 @pytest.mark.parametrize("values", [0.1, "byol", []])
@@ -328,7 +334,7 @@ def test_the_table_of_a_sweep_is_whole_in_a_log(undisturbed, capsys, monkeypatch
     monkeypatch.delenv("COLUMNS", raising=False)
     values = {"method": "byol", "lr": 0.00012345, "energy_layers": ("projector", "predictor"), "weight_decay": 1.25e-6}
     values |= {"encoder": "torchvision/resnet18", "crop_min": 0.2, "data": "x[old]", "temperature": 0.12345}
-    _print_sweep([Point(values, recipe("byol", "digits"))], {})
+    _print_results([Point(values, recipe("byol", "digits"))], {})
     shown = capsys.readouterr().out
     for word in ("torchvision/resnet18", "1.25e-06", "0.00012345", "x[old]", "0 of 1"):
         assert word in shown

@@ -1,6 +1,6 @@
-"""The command line: `hypersphere COMMAND`. `entry` starts and ends it, `commands` lists the commands.
+"""The command line: `entry` starts it, `commands` lists the commands, and each command has a file of its own.
 
-May import everything; nothing imports it. Commands import what they need when they run, so that help comes at once.
+May import everything; nothing imports it. Commands import torch only when they run, so that help is fast.
 """
 
 from hypersphere.cli.entry import main

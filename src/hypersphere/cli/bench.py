@@ -1,21 +1,22 @@
-"""hypersphere bench: how fast this machine is."""
+"""hypersphere bench: measure how fast this machine trains."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from hypersphere.cli.options import parse, take_word
-from hypersphere.config import Config
-from hypersphere.errors import UserError
+from hypersphere.cli.options import parse
+
+if TYPE_CHECKING:
+    from hypersphere.config import Config
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchOptions:
-    # Methods whose update is timed; those with an energy also with it on all layers.
+    """Time training steps, probes, views and energies, next to what the machine could reach."""
+
     methods: tuple[str, ...] = ("byol", "byol-mhe")
-    # What to measure: a whole update and its stages, the time to the first one, the linear probes, the energy of many
-    # neurons, views on one core; when asked for also whether losses agree with the float32 reference's, what is
-    # measured during training, and updates fed from image files (drawn ones, or those of a folder given as data).
+    """Methods to time. Methods with an energy are also timed with it on all layers."""
     parts: tuple[Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"], ...] = (
         "step",
         "first",
@@ -23,51 +24,50 @@ class BenchOptions:
         "energy",
         "views",
     )
-    # The same work through another library as well, where it is installed.
+    """What to measure. step: a training step and its stages. first: the time to the first step. probes: the linear
+    probes. energy: the energy of many neurons. views: augmentation on one core. agreement: how far losses are from
+    those of the float32 reference. monitors: the measures taken during training. files: training from image files."""
     peer: Literal["lightly"] | None = None
-    # Data set, or a folder of images.
+    """Do the same work with this library too, if it is installed."""
     data: str = "cifar10"
-    # Encoder (None: the recipe's).
+    """Dataset, or a folder of images."""
     encoder: str | None = None
-    # Images per update (None: the recipe's).
+    """Encoder. None: that of the recipe."""
     batch: int | None = None
-    # Arithmetic of the networks.
+    """Images per step. None: the batch of the recipe."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    # auto: the GPU if there is one.
+    """Floating-point format of the networks."""
     device: str = "auto"
-    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
     root: Path | None = None
-    # Folder of the figures, a file a machine.
+    """Folder of the dataset files. None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data."""
     out: Path = Path("benchmarks")
-
-    @property
-    def configs(self) -> list[Config]:
-        given: dict[str, Any] = {"precision": self.precision, "device": self.device, "root": self.root}
-        chosen = {"batch": self.batch, "encoder": self.encoder}
-        given |= {name: value for name, value in chosen.items() if value is not None}
-        from hypersphere.runs.recipes import recipe_for
-
-        plain = [recipe_for(method, self.data, **given) for method in self.methods]
-        layers = ("encoder", "projector", "predictor")
-        return plain + [config.replace(energy_layers=layers) for config in plain if config.energy]
+    """Folder for the measurements, one file per machine."""
 
 
-def bench(words: list[str]) -> None:
-    take_word(words, BenchOptions)
-    about = "Time updates, probes, views and energies here, beside what the machine could do."
-    options = parse(BenchOptions, words, "hypersphere bench", about, BenchOptions())
-    if not options.methods or not options.parts:
-        raise UserError("`methods` and `parts` must name at least one each")
-    configs = options.configs
-    from hypersphere.bench import bench as measure
+def run(words: Sequence[str]) -> None:
+    options = parse("bench", BenchOptions, words)
+    configs = _configs(options)
+    from hypersphere.bench import bench
 
-    found, file = measure(configs, options.parts, options.peer is not None, options.out)
+    found, file = bench(configs, options.parts, options.peer is not None, options.out)
     for part, rows in found.items():
-        _print_figures(part, rows)
+        _print_table(part, rows)
     print(f"written to {file}")
 
 
-def _print_figures(part: str, rows: dict[str, dict[str, float]]) -> None:
+def _configs(options: BenchOptions) -> "list[Config]":
+    from hypersphere.runs.recipes import recipe_for
+
+    given: dict[str, Any] = {"precision": options.precision, "device": options.device, "root": options.root}
+    chosen = {"batch": options.batch, "encoder": options.encoder}
+    given |= {name: value for name, value in chosen.items() if value is not None}
+    plain = [recipe_for(method, options.data, **given) for method in options.methods]
+    layers = ("encoder", "projector", "predictor")
+    return plain + [config.replace(energy_layers=layers) for config in plain if config.energy]
+
+
+def _print_table(part: str, rows: dict[str, dict[str, float]]) -> None:
     from rich.table import Table
 
     from hypersphere.util.progress import table_console
@@ -77,9 +77,9 @@ def _print_figures(part: str, rows: dict[str, dict[str, float]]) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for name in names:
-        table.add_row(name.replace("_", " "), *(_figure(figures.get(name)) for figures in rows.values()))
+        table.add_row(name.replace("_", " "), *(_format_number(figures.get(name)) for figures in rows.values()))
     table_console().print(table)
 
 
-def _figure(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,33 +1,39 @@
-"""The command line's commands: what each does with its words, in the order that they are listed."""
+"""The registry of commands: a new command is a file in this folder with a `run` function, and a line here."""
 
-from collections.abc import Callable
+from typing import NamedTuple
 
-from hypersphere.cli.bench import bench
-from hypersphere.cli.data import data
-from hypersphere.cli.demo import demo
-from hypersphere.cli.diagnose import diagnose
-from hypersphere.cli.embed import embed
-from hypersphere.cli.evaluate import evaluate
-from hypersphere.cli.export import export
-from hypersphere.cli.methods import methods
-from hypersphere.cli.neighbours import neighbours
-from hypersphere.cli.pretrain import pretrain
-from hypersphere.cli.report import report
-from hypersphere.cli.reproduce import reproduce
-from hypersphere.cli.sweep import sweep
 
-COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
-    "pretrain": (pretrain, "METHOD   learn an encoder, by a method such as byol-mhe: see hypersphere methods"),
-    "evaluate": (evaluate, "RUN      measure an encoder: linear probes, k-NN, few-shot, fine-tuning, transfer"),
-    "diagnose": (diagnose, "X        is a representation healthy? X: a run, checkpoint, model's name, or embeddings"),
-    "demo": (demo, "         three encoders learnt from handwritten digits, in minutes on a CPU"),
-    "data": (data, "[NAME]   list the data sets, or fetch one"),
-    "bench": (bench, "         how fast this machine does it"),
-    "reproduce": (reproduce, "[NAME]   the paper's tables and figures: what is known, what is missing; run it"),
-    "sweep": (sweep, "METHOD   runs with all combinations of some options, on all GPUs or a cluster, compared"),
-    "report": (report, "RUN …    one page of some runs: curves, energies, densities, neighbours, a map, configs"),
-    "embed": (embed, "RUN …    the vector of every image below a folder, into a file"),
-    "neighbours": (neighbours, "FILE …   the images of such a file that are most like others"),
-    "export": (export, "RUN      the encoder's weights with a card, to load without hypersphere; ONNX"),
-    "methods": (methods, "[METHOD] list the methods with their papers and defaults, or tell all about one"),
+class Command(NamedTuple):
+    """What `hypersphere --help` shows; `cli/NAME.py` has the rest and is imported when the command runs.
+
+    Attributes:
+        group: Heading under which the command is listed.
+        arguments: Arguments and required options, as in a usage line.
+        summary: What the command does: one line that starts with a verb.
+    """
+
+    group: str
+    arguments: str
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command("train", "", "Train three encoders on handwritten digits and compare them"),
+    "pretrain": Command("train", "METHOD", "Train an encoder on images without labels"),
+    "sweep": Command("train", "METHOD --over OPTION=VALUE,…", "Train with all combinations of some options"),
+    "methods": Command("train", "[METHOD]", "List the methods and their defaults, or describe one"),
+    "data": Command("train", "[NAME]", "List the datasets, or download one"),
+    "evaluate": Command("measure", "RUN", "Measure accuracy: linear probes, k-NN, few-shot, fine-tuning"),
+    "diagnose": Command("measure", "X", "Check a run, model or embedding file for collapse and poor spread"),
+    "report": Command("measure", "RUN …", "Write an HTML page that compares runs"),
+    "embed": Command("use", "RUN IMAGES -o FILE", "Write the embedding of every image in a folder to a file"),
+    "neighbours": Command("use", "FILE QUERY …", "Find the images most similar to a query image"),
+    "export": Command("use", "RUN", "Write the encoder as safetensors or ONNX, with a model card"),
+    "reproduce": Command("research", "[NAME]", "Run the paper's tables and figures and show what is missing"),
+    "bench": Command("research", "", "Measure how fast this machine trains"),
 }
+
+
+def usage(command: str) -> str:
+    """The usage line of a command, such as `hypersphere evaluate RUN`."""
+    return f"hypersphere {command} {COMMANDS[command].arguments}".rstrip()

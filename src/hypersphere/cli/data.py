@@ -1,23 +1,30 @@
-"""hypersphere data: list the datasets, or fetch one."""
+"""hypersphere data: list the datasets, or download one."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from hypersphere.cli.options import parse, take_word
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions:
-    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    """List the datasets; with NAME, download that dataset and check it."""
+
+    name: Annotated[str | None, Positional, arg(metavar="[NAME]")] = None
+    """Dataset to download."""
     root: Path | None = None
+    """Folder of the dataset files. None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data."""
 
 
-def data(words: list[str]) -> None:
-    name = take_word(words, DataOptions, "NAME")
-    about = "List the data sets; with NAME, fetch that one and check it."
-    options = parse(DataOptions, words, "hypersphere data [NAME]", about, DataOptions())
+def run(words: Sequence[str]) -> None:
+    options = parse("data", DataOptions, words)
     from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Given, default_root
 
+    name = options.name
     if name is None:
         summaries = {n: s.summary for n, s in SOURCES.items()} | {n: s.summary for n, s in FILE_SOURCES.items()}
         for key, summary in summaries.items():
@@ -27,5 +34,5 @@ def data(words: list[str]) -> None:
     rest, validation = map(len, dataset.split("validation"))
     train, test = map(len, dataset.split("test"))
     split = f"{rest:,} + {validation:,} for validation"
-    where = options.root or default_root()
-    print(f"{name} in {where}: {train:,} training images ({split}), {test:,} test images")
+    folder = options.root or default_root()
+    print(f"{name} in {folder}: {train:,} training images ({split}), {test:,} test images")

@@ -1,25 +1,26 @@
-"""hypersphere demo: the main job on embedded data."""
+"""hypersphere demo: train three encoders on handwritten digits and compare them."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
-from hypersphere.cli.options import parse, take_word
+from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class DemoOptions:
-    # Where to write.
+    """Train BYOL, BYOL + Uni and BYOL-MHE on the digits of scikit-learn and compare them."""
+
     out: Path = Path("runs/demo")
-    # Seed of all three runs.
+    """Folder for the runs and the table."""
     seed: int = 0
-    # Passes over the digits (None: the recipe's).
+    """Seed of all three runs."""
     epochs: int | None = None
+    """Passes over the images. None: those of the recipe."""
 
 
-def demo(words: list[str]) -> None:
-    take_word(words, DemoOptions)
-    about = "Pretrain BYOL, BYOL + Uni and BYOL-MHE on embedded digits and compare them."
-    options = parse(DemoOptions, words, "hypersphere demo", about, DemoOptions())
-    from hypersphere.runs.demo import demo as run_demo
+def run(words: Sequence[str]) -> None:
+    options = parse("demo", DemoOptions, words)
+    from hypersphere.runs.demo import demo
 
-    run_demo(**vars(options))
+    demo(**vars(options))

@@ -1,51 +1,51 @@
-"""hypersphere diagnose: is a representation healthy?"""
+"""hypersphere diagnose: check a representation for collapse and poor spread."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from hypersphere.cli.options import parse, take_word, with_short
-from hypersphere.errors import UserError
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class DiagnoseOptions:
-    # Data set whose held-out images an encoder is shown (None: the run's; for a model, the digits of scikit-learn).
+    """Check a representation: has it collapsed, how does it spread over the sphere, which layers are redundant?"""
+
+    x: Annotated[str, Positional, arg(metavar="X")]
+    """A run's folder or an exported one; embeddings (.npy, .npz, .parquet); a checkpoint (.pt, .safetensors) with
+    --encoder; a model of torchvision or timm by name; or your own, as package.module:function."""
     data: str | None = None
-    # How many (None: 2000 of a run's data, 256 for a model).
+    """Dataset whose held-out images the encoder is shown. None: the run's; for a model, the digits of scikit-learn."""
     images: int | None = None
-    # Pixels a side that the encoder is shown (None: what it takes, as far as that is known).
+    """Number of images. None: 2000 for a run, 256 for a model."""
     size: int | None = None
-    # The encoder that a checkpoint is of, such as torchvision/resnet50 or timm/vit_small_patch16_224.
+    """Side of the encoder's input in pixels. None: what the encoder takes, as far as that is known."""
     encoder: str | None = None
-    # Take the weights along that the library has for a model, fetching them if need be.
+    """Encoder of a checkpoint, such as torchvision/resnet50 or timm/vit_small_patch16_224."""
     pretrained: bool = False
-    # Folder of the data files (None: the run's, or $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data); of a run on a
-    # folder of images that has moved, that folder.
+    """Use the weights that torchvision or timm have for the model, and download them if needed."""
     root: Path | None = None
-    # auto: the GPU if there is one.
+    """Folder of the dataset files, or the new location of a run's images. None: the run's, $HYPERSPHERE_DATA, or
+    ~/.cache/hypersphere/data."""
     device: str = "auto"
-    # Write everything into this JSON file as well; -o for short.
-    out: Path | None = None
+    """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
+    out: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """Also write all measures to this JSON file."""
 
 
-def diagnose(words: list[str]) -> None:
-    words = with_short(words)
-    target = take_word(words, DiagnoseOptions, "X")
-    about = (
-        "Look at a representation: is it collapsed, how is it spread over the sphere, which layers are redundant?\n\n"
-        "X: a run's folder; embeddings (.npy, .npz, .parquet); a checkpoint (.pt, .safetensors) with --encoder; or a\n"
-        "model of torchvision or timm by name."
-    )
-    options = parse(DiagnoseOptions, words, "hypersphere diagnose X", about, DiagnoseOptions())
-    if target is None:
-        raise UserError("say what to diagnose: hypersphere diagnose X")
-    from hypersphere.inference.diagnosis import diagnose as look
+def run(words: Sequence[str]) -> None:
+    options = parse("diagnose", DiagnoseOptions, words)
+    from hypersphere.inference.diagnosis import diagnose
     from hypersphere.report.diagnosis import print_diagnosis
     from hypersphere.util.files import check_file, write_json
 
     if options.out is not None:
         check_file(options.out, "out")
-    found = look(target, progress=True, **{name: value for name, value in vars(options).items() if name != "out"})
+    given = {name: value for name, value in vars(options).items() if name not in ("x", "out")}
+    found = diagnose(options.x, progress=True, **given)
     print_diagnosis(found)
     if options.out is not None:
         write_json(options.out, found.to_json())

@@ -1,36 +1,35 @@
-"""hypersphere embed: the vectors of images."""
+"""hypersphere embed: write the embedding of every image in a folder to a file."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from hypersphere.cli.options import parse, take_words, with_short
-from hypersphere.errors import UserError
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class EmbedOptions:
-    # The file to write, .parquet or .npz; -o for short.
-    out: Path | None = None
-    # Processes that decode image files (None: one for each core beside a GPU, else none).
+    """Write path and embedding of every image in a folder to a .parquet or .npz file."""
+
+    run: Annotated[str, Positional, arg(metavar="RUN")]
+    """Folder of a run, or one that export wrote."""
+    images: Annotated[str, Positional, arg(metavar="IMAGES")]
+    """Folder of images, or tar files."""
+    out: Annotated[Path, arg(aliases=["-o"])]
+    """File to write, .parquet or .npz."""
     workers: int | None = None
-    # auto: the GPU if there is one.
+    """Processes that decode image files. None: one per core if there is a GPU, else none."""
     device: str = "auto"
+    """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
 
 
-def embed(words: list[str]) -> None:
-    words = with_short(words)
-    places = take_words(words, EmbedOptions)
-    about = (
-        "Write path and vector of every image below the folder IMAGES, or in tar files, as .parquet or .npz.\n\n"
-        "RUN: a run's folder, or one that export wrote."
-    )
-    options = parse(EmbedOptions, words, "hypersphere embed RUN IMAGES -o FILE", about, EmbedOptions())
-    if len(places) != 2 or options.out is None:
-        raise UserError("say what encodes which images into which file: hypersphere embed RUN IMAGES -o FILE.parquet")
-    from hypersphere.inference.embed import embed as write
+def run(words: Sequence[str]) -> None:
+    options = parse("embed", EmbedOptions, words)
+    from hypersphere.inference.embed import embed
 
-    run, images = places
-    found = write(run, images, options.out, device=options.device, workers=options.workers, progress=True)
-    print(
-        f"{options.out}: {found.images:,} images, {found.dimensions} numbers each; {len(found.unreadable)} unreadable"
-    )
+    out, device, workers = options.out, options.device, options.workers
+    found = embed(options.run, options.images, out, device=device, workers=workers, progress=True)
+    print(f"{out}: {found.images:,} images, {found.dimensions} numbers each; {len(found.unreadable)} unreadable")

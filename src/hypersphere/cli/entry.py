@@ -1,22 +1,48 @@
-"""hypersphere pretrain | evaluate | sweep | …: where it starts, and how it ends."""
+"""`hypersphere COMMAND …`: starts a command, and turns errors into one line and an exit status."""
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
 
-from hypersphere.errors import Elsewhere, UserError, refusals_told, with_dashes
+from hypersphere.errors import Elsewhere, UserError, closest, refusals_told, with_dashes
 from hypersphere.util.launch import is_first, place_on_machine
 
-HEARD = 2.0  # seconds in which a launcher that has seen one process end will have ended the others
+LAUNCHER_DELAY = 2.0  # seconds after which a launcher that saw one process end has ended the others
+
+INTRODUCTION = """\
+hypersphere: self-supervised representation learning on the unit hypersphere
+
+Five things to do next:
+  hypersphere demo                                 train on embedded digits
+  hypersphere pretrain byol-mhe --data my/images   train on a folder of images
+  hypersphere evaluate runs/RUN                    measure its accuracy
+  hypersphere embed runs/RUN my/images -o x.npz    embed every image of a folder
+  hypersphere report runs/RUN runs/OTHER           compare runs on an HTML page
+
+hypersphere --help lists all commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; a user's mistake is one line on standard error and status 2 (1: runs failed)."""
+    """Run a command of the command line.
+
+    Args:
+        arguments: Words after `hypersphere`; by default those that this process was started with.
+
+    Returns:
+        The exit status: 0, 1 if some of many runs failed, 2 after a user's mistake (one line on standard error), or
+        128 + the number of the signal that stopped the command.
+
+    Example:
+        >>> main(["--version"])  # doctest: +ELLIPSIS
+        hypersphere ...
+        0
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with contextlib.suppress(AttributeError):  # where a terminal has no ±, it gets a question mark
+    with contextlib.suppress(AttributeError):  # a terminal without ± shows a question mark
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         with refusals_told():
@@ -25,14 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Elsewhere:
         return 2
     except UserError as error:
-        place = 0 if error.joint else place_on_machine()[0]
-        if place:  # most mistakes are those of all, and the first of a machine tells; who is still there made its own
-            time.sleep(HEARD)
-        print(f"hypersphere: {f'process {place}: ' * bool(place)}{with_dashes(str(error))}", file=sys.stderr)
+        local_rank = 0 if error.joint else place_on_machine()[0]
+        if local_rank:  # most mistakes are the same on all ranks, and the first one of a machine prints them
+            time.sleep(LAUNCHER_DELAY)
+        rank = f"process {local_rank}: " if local_rank else ""
+        print(f"hypersphere: {rank}{with_dashes(str(error))}", file=sys.stderr)
         return getattr(error, "status", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 141  # as shells report a closed pipe
     except KeyboardInterrupt as interrupt:
         if is_first():
             print(f"hypersphere: {with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
@@ -41,22 +68,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> None:
-    from hypersphere.cli.commands import COMMANDS  # here, so that Ctrl-C is understood while it loads
+    from hypersphere.cli.commands import COMMANDS  # not at the top: Ctrl-C must be caught during imports
 
-    if not words or words[0] in ("-h", "--help", "help"):
-        print("hypersphere: self-supervised representation learning on the unit hypersphere\n")
-        for name, (_, summary) in COMMANDS.items():
-            print(f"  hypersphere {name:10} {summary}")
-        print("\nhypersphere COMMAND --help explains each.")
-    elif words[0] == "--version":
+    command, *rest = words or [""]
+    if command == "":
+        print(INTRODUCTION)
+    elif command in ("-h", "--help", "help"):
+        _print_commands()
+    elif command == "--version":
         from hypersphere import __version__
 
         print(f"hypersphere {__version__}")
-    elif words[0] not in COMMANDS:
-        raise UserError(f"unknown command {words[0]!r} (there are {', '.join(COMMANDS)})")
+    elif command in COMMANDS:
+        importlib.import_module(f"hypersphere.cli.{command}").run(rest)
     else:
-        COMMANDS[words[0]][0](words[1:])
+        suggestion = closest(command, COMMANDS)
+        hint = f"did you mean {suggestion}?" if suggestion else "hypersphere --help lists all commands"
+        raise UserError(f"unknown command {command!r}: {hint}")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _print_commands() -> None:
+    from hypersphere.cli.commands import COMMANDS
+
+    print("hypersphere: self-supervised representation learning on the unit hypersphere")
+    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+        print(f"\n{group}:")
+        for name, command in COMMANDS.items():
+            if command.group == group:
+                print(f"  {name:<11} {command.summary}")
+    print("\nhypersphere COMMAND --help explains a command.")

@@ -1,54 +1,57 @@
-"""hypersphere evaluate: measure an encoder."""
+"""hypersphere evaluate: measure the accuracy of an encoder."""
 
 import contextlib
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from hypersphere.cli.options import parse, peek, take_word
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import parse
 from hypersphere.errors import UserError
 from hypersphere.probes import PROBES, TRANSFER_PROBES, Probe
 
-FEW = 1000  # held-out images, with which an accuracy is known to ± 3 points
+FEW = 1000  # held-out images; with that many, an accuracy is known to ± 3 points
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateOptions:
-    # What to measure; linear is the paper's. fine-tune trains a copy of the whole network on all labels, semi-10 and
-    # semi-1 on 10 % and 1 % of them.
-    probes: tuple[Probe, ...] = PROBES
-    # Other data sets, or folders and arrays with labels, on which to measure instead of the run's own: by linear-cached
-    # and knn, if --probes is not said.
+    """Measure what can be read from a run's encoder."""
+
+    run: Annotated[str, Positional, arg(metavar="RUN")]
+    """Folder that pretrain wrote."""
+    probes: tuple[Probe, ...] = ()
+    """What to measure; `linear` is the paper's. `fine-tune` trains a copy of the whole network on all labels, `semi-10`
+    and `semi-1` on 10 % and 1 % of them. If not given: linear, linear-cached, knn and few-shot; with --transfer,
+    linear-cached and knn."""
     transfer: tuple[str, ...] = ()
-    # On which images (None: those the run held out).
+    """Measure on these datasets, labelled folders or arrays, instead of the run's own data."""
     holdout: Literal["validation", "test"] | None = None
-    # auto: the GPU if there is one.
+    """Images to measure on. None: those that the run held out."""
     device: str = "auto"
-    # Folder of the data files (None: the run's); of a run on a folder of images that has moved, that folder.
+    """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
     root: Path | None = None
+    """Folder of the dataset files, or the new location of the run's images. None: the run's."""
 
 
-def evaluate(words: list[str]) -> None:
-    path = take_word(words, EvaluateOptions, "RUN")
-    about = "Measure what can be read from a run's encoder. RUN: the folder that pretrain wrote."
-    default = EvaluateOptions(probes=PROBES if peek(words, "--transfer") is None else TRANSFER_PROBES)
-    options = parse(EvaluateOptions, words, "hypersphere evaluate RUN", about, default)
-    if path is None:
-        raise UserError("say which run to evaluate: hypersphere evaluate RUN")
+def run(words: Sequence[str]) -> None:
+    options = parse("evaluate", EvaluateOptions, words)
     from hypersphere.runs.run import load_run
 
-    run = load_run(path, options.device, root=None if options.transfer else options.root)
+    run = load_run(options.run, options.device, root=None if options.transfer else options.root)
     if options.transfer:
         run.config = run.config.replace(root=options.root or run.config.root)
-    found = run.measure(options.probes, options.holdout, transfer=options.transfer, progress=True)
+    probes = options.probes or (TRANSFER_PROBES if options.transfer else PROBES)
+    found = run.measure(probes, options.holdout, transfer=options.transfer, progress=True)
     try:
-        run.keep(found, options.holdout)  # before anything that may fail: how long the run is, its data know
+        run.keep(found, options.holdout)  # before anything that may fail
     finally:
         steps = run.step
-        with contextlib.suppress(UserError):  # its own data may have gone since
+        with contextlib.suppress(UserError):  # the run's own data may be gone, and with it the number of its steps
             steps = run.steps
-        unfinished = f", update {run.step} of {steps}" if run.step < steps else ""
+        unfinished = f", step {run.step} of {steps}" if run.step < steps else ""
         holdout = options.holdout or run.config.holdout
         of = f" of {', '.join(options.transfer)}" if options.transfer else ""
         _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images{of}")
@@ -72,13 +75,13 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
     for name, values in found.items():
         if "images" in values:
             whose = name.removesuffix("sphere") + "features"
-            print(f"{whose} of {values['images']:,} held-out images: {_shape_told(values)}")
+            print(f"{whose} of {values['images']:,} held-out images: {_describe_features(values)}")
             if values["images"] < FEW:
                 points = 196 * math.sqrt(0.25 / values["images"])  # a proportion's 95 % interval is widest at a half
-                print(f"so few images: an accuracy is known to ± {points:.0f} points, at worst")
+                print(f"few images: accuracies are uncertain by up to ± {points:.0f} points")
 
 
-def _shape_told(values: dict[str, float]) -> str:
+def _describe_features(values: dict[str, float]) -> str:
     zeros = f"{values['zero_rows']:,} are zero" if "zero_rows" in values else ""
     if "uniformity" not in values:
         return zeros

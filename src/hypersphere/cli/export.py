@@ -1,29 +1,30 @@
-"""hypersphere export: an encoder as files that load anywhere."""
+"""hypersphere export: write an encoder as files that load without hypersphere."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from hypersphere.cli.options import parse, take_word
-from hypersphere.errors import UserError
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    # Folder to write to (None: export in the run's folder).
-    out: Path | None = None
-    # onnx: an ONNX file as well, for batches of any size.
+    """Write a run's encoder as encoder.safetensors, with a card.json that says how to load and feed it."""
+
+    run: Annotated[str, Positional, arg(metavar="RUN")]
+    """Folder that pretrain wrote."""
+    out: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """Folder to write to. None: `export` in the run's folder."""
     format: Literal["safetensors", "onnx"] = "safetensors"
+    """onnx: also write an ONNX file, for batches of any size."""
 
 
-def export(words: list[str]) -> None:
-    path = take_word(words, ExportOptions, "RUN")
-    about = "Write a run's encoder as encoder.safetensors and card.json, which says how to load and feed it."
-    options = parse(ExportOptions, words, "hypersphere export RUN", about, ExportOptions())
-    if path is None:
-        raise UserError("say which run to export: hypersphere export RUN")
-    from hypersphere.inference.exporting import FILES
-    from hypersphere.inference.exporting import export as write
+def run(words: Sequence[str]) -> None:
+    options = parse("export", ExportOptions, words)
+    from hypersphere.inference.exporting import FILES, export
 
-    folder = write(path, options.out, options.format)
+    folder = export(options.run, options.out, options.format)
     print(f"written to {folder}: {', '.join(FILES[options.format])}")

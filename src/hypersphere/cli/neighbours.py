@@ -1,40 +1,44 @@
-"""hypersphere neighbours: the images that are most like others."""
+"""hypersphere neighbours: find the images most similar to a query image."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from hypersphere.cli.options import parse, take_words
-from hypersphere.errors import UserError
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class NeighboursOptions:
-    # How many to show of each query.
+    """Print the images in FILE whose embeddings have the highest cosine with that of each QUERY."""
+
+    file: Annotated[str, Positional, arg(metavar="FILE")]
+    """File of embeddings that embed wrote."""
+    query: Annotated[tuple[str, ...], Positional, arg(metavar="QUERY …")]
+    """Image files to compare with."""
     count: int = 10
-    # Write a page with the pictures as well.
+    """Neighbours to show for each query."""
     page: Path | None = None
-    # Where the run or the exported encoder lies that made FILE (None: where it was then).
+    """Also write an HTML page with the images."""
     encoder: Path | None = None
-    # auto: the GPU if there is one.
+    """Folder of the run or the exported encoder that made FILE, if it has moved. None: the folder that FILE names."""
     device: str = "auto"
+    """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
 
 
-def neighbours(words: list[str]) -> None:
-    places = take_words(words, NeighboursOptions)
-    about = "Print the images in FILE, which embed wrote, with the highest cosine with each QUERY, an image."
-    prog = "hypersphere neighbours FILE QUERY …"
-    options = parse(NeighboursOptions, words, prog, about, NeighboursOptions())
-    if len(places) < 2:
-        raise UserError("say where to look, and for what: hypersphere neighbours FILE QUERY …")
-    from hypersphere.inference.neighbours import neighbours as nearest
+def run(words: Sequence[str]) -> None:
+    options = parse("neighbours", NeighboursOptions, words)
+    from hypersphere.inference.neighbours import neighbours
     from hypersphere.report.gallery import write_gallery
     from hypersphere.util.files import check_file
     from hypersphere.util.text import printable
 
     if options.page is not None:
         check_file(options.page, "page")
-    file, *queries = places
-    found = nearest(file, queries, count=options.count, encoder=options.encoder, device=options.device)
+    file, queries = options.file, options.query
+    found = neighbours(file, queries, count=options.count, encoder=options.encoder, device=options.device)
     for one in found:
         print(f"{printable(one.query)}:")
         for path, cosine in one.neighbours:

@@ -1,102 +1,100 @@
-"""hypersphere pretrain: learn an encoder."""
+"""hypersphere pretrain: train an encoder on images without labels."""
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import tyro
+from tyro.conf import Positional, arg
 
-from hypersphere.cli.options import parse, peek, take_word
-from hypersphere.config import Config
-from hypersphere.errors import UserError
-from hypersphere.presets import PRESETS
+from hypersphere.cli.help import describe_options, print_help, wants_help
+from hypersphere.cli.options import given_options, missing
 from hypersphere.util.launch import is_first
 
+if TYPE_CHECKING:
+    from hypersphere.config import Config
+
+# in the help: the options that people use first, then groups
+FIRST = ("data", "labels", "encoder", "init", "epochs", "batch", "lr", "seed", "device", "out", "resume")
+GROUPS: dict[str, tuple[str, ...]] = {
+    "data": ("holdout", "root", "white", "size"),
+    "augmentation": ("policy", "crop_min", "small_crops", "small_side", "small_area", "randaugment"),
+    "encoder": ("stem", "norm", "dimensions"),
+    "method": (),  # all options that are in no other group
+    "regularization": (
+        *("energy", "energy_layers", "energy_s", "energy_metric", "energy_half_space", "energy_projection"),
+        *("uniformity", "uniformity_t", "variance_covariance", "koleo", "sigreg"),
+        *("orthogonality", "orthogonality_kind", "regularizer", "regularizer_weight"),
+    ),
+    "optimization": ("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust"),
+    "machine": ("precision", "workers", "kernels", "graph", "compile", "layout", "timeout"),
+    "output": ("save_every", "log_every", "knn_every", "on_collapse"),
+}
+
 
 @dataclasses.dataclass(frozen=True)
-class PretrainOptions(Config):
-    # Go on with the interrupted run in this folder; other options must agree with those it was started with.
+class PretrainOptions:
+    """Arguments of pretrain beside the options of a run."""
+
+    method: Annotated[str, Positional, arg(metavar="METHOD")]
+    """Method, such as byol-mhe: `hypersphere methods` lists them. Your own: package.module:Class."""
     resume: Path | None = None
-    # Regularize the energy of the weights: the same as METHOD-mhe.
-    regularize: Literal["mhe"] | None = None
-    # METHOD says it.
-    method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
-
-    @staticmethod
-    def of(config: Config, resume: str | None) -> "PretrainOptions":
-        return PretrainOptions(**vars(config), resume=None if resume is None else Path(resume))
-
-    @property
-    def config(self) -> Config:
-        return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
+    """Continue the run in this folder. Other options must agree with those that it was started with."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Said(PretrainOptions):
-    """Of the right types; whether they agree depends on defaults, and these on what is found in a folder."""
+def run(words: Sequence[str]) -> None:
+    given = parse_run_options("pretrain", PretrainOptions, words)
+    if wants_help(words):
+        _print_help(given)
+    if not {"method", "resume"} & given.keys():
+        raise missing("pretrain", "METHOD")
+    from hypersphere.runs.pretraining import pretrain
 
-    def __post_init__(self) -> None: ...
-
-
-def pretrain(words: list[str]) -> None:
-    if any(word.partition("=")[0] == "--method" for word in words):
-        raise UserError("the method is said without --method: hypersphere pretrain METHOD …")
-    method = take_word(words, PretrainOptions, "METHOD")
-    resume = peek(words, "--resume")
-    if method is None and resume is None and not {"-h", "--help"} & set(words):
-        raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
-    if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
-        method += "-mhe"
-    if resume is None:
-        of_data = told_of_data(words)
-        if not {"-h", "--help"} & set(words):
-            _check_early(words)
-        default = recipe_of(method or "byol", **of_data)
-    else:
-        from hypersphere.runs.pretraining import agreeing, go_on, with_preset
-        from hypersphere.runs.run import load_config
-
-        saved = load_config(resume)
-        if method is None and peek(words, "--regularize") == "mhe" and not saved.energy:
-            raise UserError(f"cannot resume {resume}: it began without energy; `resume` alone goes on as it began")
-        default = with_preset(saved, method)
-    about = (
-        f"Learn an encoder from unlabelled images. METHOD: {', '.join(PRESETS)}; each also with -uni, -mhe.\n\n"
-        f"The defaults depend on METHOD and --data: these are of {default.title} on {default.data}."
-    )
-    options = PretrainOptions.of(default, resume)
-    config = parse(PretrainOptions, words, "hypersphere pretrain METHOD", about, options).config
-    if resume is None:
-        from hypersphere.runs.pretraining import start
-
-        run = start(config)
-    else:
-        run = go_on(Path(resume), agreeing(saved, config, resume))
+    run = pretrain(**given)
     if is_first():
-        made = f"{run.step} update{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
-        print(f"{run.path}: {run.config.title} on {run.config.data}, {made}")
+        steps = f"{run.step} step{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
+        print(f"{run.path}: {run.config.title} on {run.config.data}, {steps}")
         print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {shlex.quote(str(run.path))}")
 
 
-def _check_early(words: list[str]) -> None:
-    """Before the images of a folder are looked for, which may take long."""
-    said = parse(_Said, words, "hypersphere pretrain METHOD", "", _Said())
-    from hypersphere.runs.pretraining import check_early
+def parse_run_options(command: str, own: type, words: Sequence[str]) -> dict[str, Any]:
+    """Parse the words of a command that takes the options of a run.
 
-    check_early(device=said.device, encoder=said.encoder, init=said.init)
+    Args:
+        command: Name of the command.
+        own: Dataclass of the command's other options, with METHOD among them.
+        words: Words of the command line. A request for help among them is ignored.
+
+    Returns:
+        Values by name, of the options that are given.
+    """
+    words = [word for word in words if not wants_help([word])]
+    hints = get_type_hints(own, include_extras=True)
+    method = given_options(command, {**run_option_types(None), **hints}, words, allow_unknown=True).get("method")
+    return given_options(command, {**run_option_types(method), **hints}, words)
 
 
-def told_of_data(words: Sequence[str]) -> dict[str, str | None]:
-    """What a recipe depends on beside the method."""
-    return {name: peek(words, f"--{name}") for name in ("data", "labels", "size", "white")}
+def run_option_types(method: str | None) -> dict[str, Any]:
+    """Type of each option that a run of a method may have, by name."""
+    from hypersphere.config import Config
+
+    return {name: hint for name, hint in get_type_hints(Config, include_extras=True).items() if name != "method"}
 
 
-def recipe_of(method: str, data: str | None, labels: str | None, **numbers: str | None) -> Config:
-    """What is not said otherwise; of a folder, it depends on what is found there and on the size of the input."""
-    data = data or "cifar10"
+def default_config(given: Mapping[str, Any]) -> "Config":
+    """The recipe of the given method (BYOL, if there is none) on the given data."""
     from hypersphere.runs.recipes import recipe_for
+    from hypersphere.sweeps.grid import DECIDE_DEFAULTS
 
-    wanted = {name: int(n) for name, n in numbers.items() if n is not None and n.isdecimal() and int(n) > 0}
-    return recipe_for(method, data, labels=labels, **wanted)
+    return recipe_for(**{"method": "byol", **{name: given[name] for name in DECIDE_DEFAULTS if name in given}})
+
+
+def _print_help(given: Mapping[str, Any]) -> None:
+    default = default_config(given)
+    options = {**describe_options(default), **describe_options(PretrainOptions)}
+    about = (
+        "Train an encoder on images without labels.\n\n"
+        f"Defaults depend on METHOD and --data: these are for {default.title} on {default.data}."
+    )
+    print_help("pretrain", about, options, ("method", *FIRST), GROUPS)

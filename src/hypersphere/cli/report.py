@@ -1,30 +1,32 @@
-"""hypersphere report: one page of some runs."""
+"""hypersphere report: write an HTML page that compares runs."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from hypersphere.cli.options import parse, take_words, with_short
-from hypersphere.errors import UserError
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportOptions:
-    # The page to write; -o for short.
-    out: Path = Path("report.html")
-    # auto: the GPU if there is one.
+    """Write one HTML page that compares runs. The page needs no network."""
+
+    run: Annotated[tuple[str, ...], Positional, arg(metavar="RUN …")]
+    """Folders that pretrain wrote."""
+    out: Annotated[Path, arg(aliases=["-o"])] = Path("report.html")
+    """Page to write."""
     device: str = "auto"
-    # Folder of the data files (None: each run's); of runs on a folder of images that has moved, that folder.
+    """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
     root: Path | None = None
+    """Folder of the dataset files, or the new location of the runs' images. None: that of each run."""
 
 
-def report(words: list[str]) -> None:
-    words = with_short(words)
-    paths = take_words(words, ReportOptions)
-    about = "Write one HTML page that compares runs and needs no network. RUN …: folders that pretrain wrote."
-    options = parse(ReportOptions, words, "hypersphere report RUN …", about, ReportOptions())
-    if not paths:
-        raise UserError("say which runs to report: hypersphere report RUN …")
+def run(words: Sequence[str]) -> None:
+    options = parse("report", ReportOptions, words)
     from hypersphere.report.page import write_report
 
-    write_report(paths, options.out, options.device, options.root, progress=True)
+    write_report(options.run, options.out, options.device, options.root, progress=True)
     print(f"written to {options.out}")

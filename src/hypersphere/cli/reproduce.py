@@ -1,12 +1,15 @@
-"""hypersphere reproduce: the paper's tables and figures."""
+"""hypersphere reproduce: run the paper's tables and figures, and show what is missing."""
 
 import dataclasses
 import functools
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hypersphere.cli.options import parse, take_word, value_optional
+from tyro.conf import Positional, arg
+
+from hypersphere.cli.options import OPTIONAL_VALUE, parse
 from hypersphere.errors import UserError
 from hypersphere.sweeps import FanOut
 
@@ -18,53 +21,54 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ReproduceOptions(FanOut):
-    # Runs of each cell, with seeds 0, 1, …
+    """Run the paper's tables and figures.
+
+    Without NAME: list them and show what is missing. With NAME: run what it lacks. With --budget: run what tells most
+    about the claims in that time. --dry-run only shows what would run."""
+
+    name: Annotated[str | None, Positional, arg(metavar="[NAME]")] = None
+    """Table or figure, such as tab:sections, fig:uni or mechanism."""
     seeds: int = 3
-    # The first of these seeds, to share them out among machines.
+    """Runs of each cell, with seeds 0, 1, …"""
     first_seed: int = 0
-    # Cells, by the names that the list shows (none: all of the table).
+    """First of these seeds, to share them among machines."""
     cells: tuple[str, ...] = ()
-    # Another length: a protocol kept apart from the published one (None: the published one).
+    """Cells to run, by the names that the list shows. None given: all cells of the table."""
     epochs: int | None = None
-    # The hyperparameters that were tuned on validation images, instead of the paper's.
+    """Train for this many epochs. Such results are kept apart from the published protocol's."""
     tuned: bool = False
-    # Time to spend, such as 25m or 1h30m: run what is missing and tells most per minute, of all tables or of NAME, and
-    # stop in time. Three runs share a large GPU unless --workers says otherwise (None: no limit).
+    """Use the options that were tuned on validation images instead of the paper's."""
     budget: str | None = None
-    # List what would run, and how long it would take.
+    """Time to spend, such as 25m or 1h30m: run what tells most per minute, of all tables or of NAME, and stop in time.
+    Three runs share a large GPU unless --workers is given. None: no limit."""
     dry_run: bool = False
-    # auto: the GPU if there is one.
+    """List what would run and how long it would take."""
     device: str = "auto"
-    # Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data).
+    """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
     root: Path | None = None
-    # Folder of the results.
+    """Folder of the dataset files. None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data."""
     results: Path = Path("results")
-    # Folder of the runs, from which an interrupted one goes on.
+    """Folder of the results."""
     runs: Path = Path("runs/paper")
-    # The page of all results, written anew after each run.
+    """Folder of the runs, from which interrupted ones continue."""
     page: Path = Path("RESULTS.md")
+    """Page of all results, written again after each run."""
+    ray: Annotated[str | None, OPTIONAL_VALUE] = None
 
 
-def reproduce(words: list[str]) -> None:
+def run(words: Sequence[str]) -> None:
     began = time.monotonic()
-    words = value_optional(words, "--ray")
-    name = take_word(words, ReproduceOptions, "NAME")
-    about = (
-        "Without NAME: list the paper's tables and figures, and what each lacks.\n"
-        "With NAME (such as tab:sections, fig:uni, mechanism): run what it lacks.\n"
-        "With --budget 25m: run what tells most about the claims in that time.\n"
-        "--dry-run shows what would run, and with NAME every cell."
-    )
-    options = parse(ReproduceOptions, words, "hypersphere reproduce [NAME]", about, ReproduceOptions())
+    options = parse("reproduce", ReproduceOptions, words)
     options.check()
+    name = options.name
     for option, least in (("seeds", 1), ("epochs", 1), ("first_seed", 0)):
         value = getattr(options, option)
         if value is not None and value < least:
             raise UserError(f"`{option}` must be at least {least}, got {value}")
     if name is None and options.cells:
-        raise UserError("`cells` are those of a table: hypersphere reproduce NAME --cells …")
+        raise UserError("`cells` needs the table: hypersphere reproduce NAME --cells …")
     if options.budget is not None and options.workers == 0:
-        raise UserError("`budget` needs runs in processes of their own, which can be stopped: leave `workers` 0 out")
+        raise UserError("`budget` needs worker processes, which it can stop: leave out `workers` 0")
     from hypersphere.paper.catalogue import named, protocol_for
     from hypersphere.paper.cells import TUNED, Protocol, Table
     from hypersphere.paper.reproduce import missing
@@ -73,29 +77,29 @@ def reproduce(words: list[str]) -> None:
     from hypersphere.runs.results import read_results
 
     if options.tuned and not TUNED:
-        raise UserError("nothing has been tuned yet: leave `tuned` out")
+        raise UserError("there are no tuned options yet: leave out `tuned`")
     evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     wanted = None if name is None else named(name)
     jobs = [] if wanted is None else [*missing(wanted, evidence, seeds, options.cells, protocol_for(wanted, protocol))]
     if options.budget is not None:
-        _spend(options, evidence, jobs if wanted is not None else None, protocol, began)
+        _run_within_budget(options, evidence, jobs if wanted is not None else None, protocol, began)
     elif wanted is None:
         list_overview(evidence, seeds, protocol, options.device)
         if not evidence.results:
-            print(f"No results in {options.results}: those of the project are in its repository, in results.")
+            print(f"No results in {options.results}: the project's results are in its repository, in results.")
     elif options.dry_run:
         if isinstance(wanted, Table):
             list_tables(evidence, seeds, protocol, options.device, [wanted])
         list_jobs(jobs, evidence, options.device)
     else:
-        _run(options, jobs)
+        _run_jobs(options, jobs)
 
 
-def _spend(
+def _run_within_budget(
     options: ReproduceOptions, evidence: "Evidence", jobs: "list[Job] | None", protocol: "Protocol", began: float
 ) -> None:
-    """`jobs`: of the table that was named, to choose from; None: all that is missing anywhere."""
+    """Run what fits into the budget. `jobs`: those of the table NAME; None: choose among all tables."""
     from hypersphere.paper.reproduce import STOPPING, default_workers, first_that_fit, sharing_of, within
     from hypersphere.report.terminal import list_plan, prices_of
     from hypersphere.util.progress import duration, parse_duration
@@ -118,11 +122,11 @@ def _spend(
         return
     spent = time.monotonic() - began
     how = dataclasses.replace(options, workers=workers)
-    _run(how, [job for job, _ in plan], seconds=seconds, time_limit=left - spent)
+    _run_jobs(how, [job for job, _ in plan], seconds=seconds, time_limit=left - spent)
     print(f"stopped after {duration(time.monotonic() - began)} of {duration(budget)}")
 
 
-def _run(options: ReproduceOptions, jobs: "list[Job]", **limits: Any) -> None:
+def _run_jobs(options: ReproduceOptions, jobs: "list[Job]", **limits: Any) -> None:
     from hypersphere.report.results import write_page
     from hypersphere.sweeps.jobs import check_failed, run_jobs
     from hypersphere.util.files import check_file

@@ -1,18 +1,16 @@
-"""hypersphere sweep: runs with all combinations of some options."""
+"""hypersphere sweep: train with all combinations of some options, and compare the results."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
+from tyro.conf import Positional, arg
 
-from hypersphere.cli.options import parse, take_word, value_optional
-from hypersphere.cli.pretrain import recipe_of, told_of_data
-from hypersphere.config import Config, worded
+from hypersphere.cli.help import describe_options, print_help, wants_help
+from hypersphere.cli.options import OPTIONAL_VALUE, convert, is_list, missing
+from hypersphere.cli.pretrain import FIRST, GROUPS, default_config, parse_run_options, run_option_types
 from hypersphere.errors import UserError, similar
-from hypersphere.presets import PRESETS
 from hypersphere.probes import TRANSFER_PROBES, Probe
 from hypersphere.sweeps import FanOut
 
@@ -21,50 +19,42 @@ if TYPE_CHECKING:
     from hypersphere.sweeps.grid import Point
 
 
-@dataclasses.dataclass(frozen=True)
-class SweepOptions(FanOut, Config):
-    # Fields of the grid with their values, such as lr=0.1,0.2 seed=0,1 (or method=byol,simclr): all combinations are
-    # run. Several names in one value are joined by +: energy_layers=projector,projector+predictor. The processes that
-    # decode the images of each run are set here too: workers=4.
-    over: tuple[str, ...] = ()
-    # What to measure at the end of each run.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepOptions(FanOut):
+    """Options of sweep beside those of the runs."""
+
+    method: Annotated[str, Positional, arg(metavar="METHOD")]
+    """Method, such as byol-mhe: `hypersphere methods` lists them. Your own: package.module:Class."""
+    over: tuple[str, ...]
+    """Options to vary with their values, such as lr=0.1,0.2 seed=0,1 or method=byol,simclr. Join the values of a list
+    by +: energy_layers=projector,projector+predictor. For the workers of each run, write workers=4 here."""
     probes: tuple[Probe, ...] = TRANSFER_PROBES
-    # Folder of the runs, of their logs, and of the results, one file each.
+    """What to measure at the end of each run."""
     out: Path = Path("runs/sweep")
-    # Say what would run.
+    """Folder for the runs, their logs, and the results, one file each."""
     dry_run: bool = False
-    # METHOD says it.
-    method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
-
-    @staticmethod
-    def of(config: Config) -> "SweepOptions":
-        return SweepOptions(**{**vars(config), "out": SweepOptions.out, "workers": None})
-
-    def config(self, workers: int | None) -> Config:
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Config)}
-        return Config(**{**given, "out": None, "workers": workers})
+    """List what would run."""
+    ray: Annotated[str | None, OPTIONAL_VALUE] = None
 
 
-def sweep(words: list[str]) -> None:
-    words = value_optional(words, "--ray")
-    method = take_word(words, SweepOptions, "METHOD")
-    known = functools.cache(recipe_of)  # a folder is looked into, and told of, once
-    plain = known(method or "byol", **told_of_data(words))
-    about = (
-        "Run a method with all combinations of some options, and compare the results. Said again, it repeats nothing\n"
-        f"that is finished. The other options are those of pretrain, by default of {plain.title} on {plain.data}."
-    )
-    prog = "hypersphere sweep METHOD --over FIELD=VALUE,…"
-    options = parse(SweepOptions, words, prog, about, SweepOptions.of(plain))
-    if method is None:
-        raise UserError(f"say which method to train: hypersphere sweep METHOD … ({', '.join(PRESETS)})")
-    over = _fields(options.over, words)
-    from hypersphere.sweeps.grid import missing, results_in
+def run(words: Sequence[str]) -> None:
+    given = parse_run_options("sweep", SweepOptions, words)
+    if wants_help(words):
+        _print_help(given)
+    for name, shown in (("method", "METHOD"), ("over", "--over")):
+        if name not in given:
+            raise missing("sweep", shown)
+    own = [field.name for field in dataclasses.fields(SweepOptions)]
+    options = SweepOptions(**{name: given.pop(name) for name in own if name in given})
+    options.check()
+    over = parse_grid(options.method, options.over, given)
+    from hypersphere.sweeps.grid import missing as missing_jobs
+    from hypersphere.sweeps.grid import points_of, results_in
     from hypersphere.sweeps.jobs import check_failed, run_jobs
     from hypersphere.util.progress import counted
 
-    points, found = _points(method, words, over, known), results_in(options.out)
-    jobs = missing(points, found, options.probes)
+    points = points_of(options.method, over, given)
+    jobs = missing_jobs(points, results_in(options.out), options.probes)
     begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
     runs = len({point.name for point in points})
     done, left = runs - len(jobs), len(jobs) - begun
@@ -74,70 +64,60 @@ def sweep(words: list[str]) -> None:
             print(job)
         return
     failed = run_jobs(jobs, options.out / "results", options.out, options)
-    _print_sweep(points, results_in(options.out))
+    _print_results(points, results_in(options.out))
     print(f"results in {options.out / 'results'}")
     check_failed(failed, len(jobs))
 
 
-def _fields(over: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
-    """lr=0.1,0.2 → {"lr": ["0.1", "0.2"]}"""
-    names, found = [field.name for field in dataclasses.fields(Config)], {}
-    if not over:
-        raise UserError("say what to vary: `over` FIELD=VALUE,VALUE …, such as lr=0.1,0.2 seed=0,1")
+def _print_help(given: Mapping[str, Any]) -> None:
+    default = default_config(given)
+    own = describe_options(SweepOptions)
+    about = (
+        "Train a method with all combinations of some options, and compare the results. Running the command again\n"
+        "skips finished runs.\n\n"
+        f"Defaults depend on METHOD and --data: these are for {default.title} on {default.data}."
+    )
+    first = ("method", "over", "probes", "out", "dry_run", "workers", "ray", "retries")
+    groups = {"run": [name for name in FIRST if name not in (*own, "resume")], **GROUPS}
+    print_help("sweep", about, {**describe_options(default), **own}, first, groups)
+
+
+def parse_grid(method: str, over: Sequence[str], given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Parse the values of --over.
+
+    Args:
+        method: Method whose options may be varied.
+        over: Words such as lr=0.1,0.2.
+        given: Options that are given on the command line beside --over.
+
+    Returns:
+        The values of each option by name, such as {"lr": [0.1, 0.2]}.
+
+    Raises:
+        UserError: If a word is no option of a run with values of its type, or the option is given elsewhere too.
+    """
+    hints = {**run_option_types(method), "method": str}
+    grid: dict[str, list[Any]] = {}
     for word in over:
-        field, _, values = word.partition("=")
-        name, option = field.replace("-", "_"), f"--{field.replace('_', '-')}"
+        option, _, values = word.partition("=")
+        name = option.replace("-", "_")
         if not all(values.split(",")):
-            raise UserError(f"`over` wants FIELD=VALUE,VALUE …, not {word!r}")
-        if name not in names:
-            raise UserError(f"unknown option {field!r}{similar(name, names)}")
-        said = {word.partition("=")[0].replace("_", "-") for word in words} if name != "workers" else set()
-        if name in found:
-            raise UserError(f"`over` {name} is said twice: once with all of its values is enough")
-        if {option, f"--no-{option[2:]}"} & said:
-            raise UserError(f"{option} is said beside `over` {name}=…, which is enough")
-        found[name] = values.split(",")
-    return found
+            raise UserError(f"`over` must be OPTION=VALUE,VALUE…, got {word!r}")
+        if name not in hints:
+            raise UserError(f"unknown option {option!r}{similar(name, hints)}")
+        if name in grid:
+            raise UserError(f"`over` {name} is given twice: give all of its values at once")
+        if name in given:
+            raise UserError(f"`{name}` is given beside `over` {name}=…: leave one out")
+        hint = hints[name]
+        grid[name] = [convert(name, hint, v.split("+") if is_list(hint) else [v]) for v in values.split(",")]
+    return grid
 
 
-def _points(
-    method: str, words: list[str], over: Mapping[str, list[str]], known: Callable[..., Config] = recipe_of
-) -> "list[Point]":
-    """Each as pretrain would understand it. `known`: the recipe of a method on data."""
-    from hypersphere.runs.recipes import located
-    from hypersphere.sweeps.grid import distinct, product
-
-    points = []
-    for values in product(over):
-        of_data = {name: values.get(name, said) for name, said in told_of_data(words).items()}
-        default = known(values.get("method", method), **of_data)
-        said = [part for name, value in values.items() for part in _said(name, value)]
-        options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
-        config = options.config(options.workers if "workers" in values else None)
-        points.append(({name: _value(config, name, values[name]) for name in values}, located(config)))
-    return distinct(points)
-
-
-def _said(name: str, value: str) -> list[str]:
-    """A field's value, as words of the command line."""
-    kinds = {field.name: field.type for field in dataclasses.fields(Config)}
-    option = name.replace("_", "-")
-    if name == "method":
-        return []
-    if kinds[name] is bool:
-        if value.lower() not in ("true", "false"):
-            raise UserError(f"`{name}` must be true or false, not {value}")
-        return [f"--{option}" if value.lower() == "true" else f"--no-{option}"]
-    return [f"--{option}", *value.split("+")] if get_origin(kinds[name]) is tuple else [f"--{option}={value}"]
-
-
-def _value(config: Config, name: str, said: str) -> Any:
-    return said if name in ("method", "data") else getattr(config, name)
-
-
-def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> None:
+def _print_results(points: "Sequence[Point]", found: "Mapping[str, Result]") -> None:
     from rich.table import Table
 
+    from hypersphere.config import worded
     from hypersphere.sweeps.grid import rows
     from hypersphere.util.progress import table_console
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from hypersphere.util.intervals import Estimate, estimate
 from hypersphere.util.written import edition, is_reference, reference_to
 
 OUT = Path("runs/sweep")
+DECIDE_DEFAULTS = ("method", "data", "labels", "size", "white")  # the options that a recipe depends on
 _UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
 
 
@@ -53,7 +55,8 @@ class Point(NamedTuple):
 def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
     """Of the grid, each once, however often its values were said. Those that differ by what nothing looks at are one
     run; a field that changes none of them is a mistake."""
-    points = (Point(own, _plain(own, config), _edition(config.data, config.labels)) for own, config in values)
+    edition_of = cache(lambda data, labels: Dataset.resolve(Given(data, labels=labels)).edition())
+    points = (Point(own, _plain(own, config), edition_of(config.data, config.labels)) for own, config in values)
     found = list({repr(point.values): point for point in points}.values())
     idle = set.intersection(*(idle_options(point.config) for point in found))
     for name in found[0].values:
@@ -61,10 +64,6 @@ def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
             runs = ", ".join(dict.fromkeys(f"{point.config.title} with {point.config.data}" for point in found))
             raise UserError(f"`over` {name}: of no effect on {runs}; leave it out")
     return found
-
-
-def _edition(data: str, labels: str | None) -> str:
-    return Dataset.resolve(Given(data, labels=labels)).edition()
 
 
 def _plain(own: Mapping[str, Any], config: Config) -> Config:
@@ -103,8 +102,7 @@ def sweep(
 
     `options` are the fields of `Config`. What has a result in `out` is not repeated.
     """
-    grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
-    points = distinct((values, _config(_kept(method), data, {**options, **values})) for values in grid)
+    points = points_of(_kept(method), over, {"data": data, **options})
     names = [point.name for point in points]  # as the user's code is now
     jobs = missing(points, results_in(Path(out)), tuple(probes))
     failed = run_jobs(jobs, Path(out) / "results", Path(out), FanOut(workers, ray, retries))
@@ -120,8 +118,17 @@ def _kept(value: Any) -> Any:
     return (reference_to(value) or value) if callable(value) else value
 
 
-def _config(method: str, data: Any, options: dict[str, Any]) -> Config:
-    return recipe_for(options.pop("method", method), options.pop("data", data), **options)
+def points_of(method: str, over: Mapping[str, Iterable[Any]], options: Mapping[str, Any]) -> list[Point]:
+    """All combinations of the values in `over`, with the other `options` (data among them) as they are."""
+    recipe = cache(recipe_for)  # a folder is surveyed once
+
+    def config_of(values: Mapping[str, Any]) -> Config:
+        chosen = {"method": method, **options, **values}
+        defaults = recipe(**{name: chosen.pop(name) for name in DECIDE_DEFAULTS if name in chosen})
+        return defaults.replace(**chosen)
+
+    grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
+    return distinct((values, config_of(values)) for values in grid)
 
 
 def results_in(out: Path) -> dict[str, Result]:

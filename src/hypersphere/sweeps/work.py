@@ -35,13 +35,13 @@ class FanOut:
     """How many runs at once, and where."""
 
     workers: int | None = None
-    """Runs at once, each in its own process (None: one per GPU, or one without a GPU; with --ray one per GPU of the
-    cluster, or per core). 0: one after the other in this process."""
+    """Runs at the same time, each in a process of its own. 0: one after the other in this process. None: one per GPU,
+    or one; with --ray one per GPU or core of the cluster."""
     ray: str | None = None
-    """Make the runs on a Ray cluster: the one at this address, or else that of this machine, which is started if
-    needed. All of its machines must have the folders of runs, results and data under the same paths."""
+    """Use the Ray cluster at this address; without an address that of this machine, which is started if needed. All
+    machines need the folders of runs, results and data under the same paths."""
     retries: int = 2
-    """How often to restart a run whose process has died."""
+    """How often to restart a run whose process died."""
 
     def check(self) -> None:
         """Check the options.
