@@ -11,6 +11,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from hypersphere.data.decode import Unreadable, as_rgb
 from hypersphere.data.streamed import StreamedImages
+from hypersphere.errors import first_line
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "jpg", "png", "webp")
 LABEL_KEYS = ("label", "labels", "target", "fine_label", "coarse_label", "cls")
@@ -36,7 +37,12 @@ class ItemReader:
         return f"sample {int(self.index[number])}"
 
     def read(self, number: int, side: int | None) -> Tensor:
-        return pixels_of(image_of(self.dataset[int(self.index[number])]))
+        try:
+            return pixels_of(image_of(self.dataset[int(self.index[number])]))
+        except Unreadable:
+            raise
+        except Exception as error:  # whatever the code of the dataset raises
+            raise Unreadable(f"{type(error).__name__}: {first_line(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,7 @@ def labels_of(dataset: Any) -> tuple[Any, Sequence[str]]:
     """(labels, names of the classes) as far as the dataset knows them without reading images; (None, ()) if not."""
     if isinstance(dataset, Subset):
         labels, names = labels_of(dataset.dataset)
-        return (None if labels is None else np.asarray(labels)[np.asarray(dataset.indices)]), names
+        return (None if labels is None else np.asarray(labels)[np.asarray(dataset.indices, dtype=np.int64)]), names
     if isinstance(dataset, ConcatDataset):
         found = [labels_of(part) for part in dataset.datasets]
         if any(labels is None for labels, _ in found) or len({tuple(names) for _, names in found}) > 1:

@@ -172,11 +172,11 @@ def parts_of(name: str, given: Any) -> dict[str, Any]:
 
 
 def _items(name: str, dataset: Any, labels: Any = None) -> Items:
+    if not len(dataset):
+        raise UserError(f"{name} has no samples")
     names: Any = ()
     if labels is None:
         labels, names = labels_of(dataset)
-    if not len(dataset):
-        raise UserError(f"{name} has no samples")
     index = torch.arange(len(dataset))
     if labels is None:
         return Items(dataset, index)
