@@ -289,7 +289,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
         ("none", "there is no image below"),
         ("bad", "none of 1 files looked at is an image"),
         ("cifar11", "did you mean 'cifar10'"),
-        ("cifar11", "and there is no such folder"),
+        ("cifar11", "; no folder has this name)"),
         ("single", "single holds one image: learning takes two or more"),
         ("tars", "tar files are given by name: "),
     ):

@@ -16,6 +16,7 @@ from scipy import stats
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.cli.options import value_optional
+from hypersphere.cli.pretrain import with_options_of
 from hypersphere.cli.sweep import SweepOptions, _fields, _points, _print_sweep
 from hypersphere.config import Config, recipe
 from hypersphere.errors import RunsFailed, UserError
@@ -139,7 +140,9 @@ def test_one_that_fails_is_told_when_the_others_are_done(tmp_path, capsys):
 def points(method, *words):
     words = list(words)
     options = words[words.index("--over") + 1 :]
-    return _points(method, words[: words.index("--over")], _fields(options, words[: words.index("--over")]))
+    methods = [name for word in options if word.startswith("method=") for name in word[len("method=") :].split(",")]
+    before = words[: words.index("--over")]
+    return _points(method, before, _fields(options, before, methods or [method]))
 
 
 def test_every_field_can_be_swept_and_means_what_pretrain_means_by_it():
@@ -162,6 +165,7 @@ def test_every_field_can_be_swept_and_means_what_pretrain_means_by_it():
     assert [point.config for point in found] == wanted
     assert len({point.name for point in found}) == 2**5
     assert set(Config.__dataclass_fields__) < set(SweepOptions.__dataclass_fields__)
+    assert vars(wanted[0]).keys() < set(with_options_of(SweepOptions, "byol").__dataclass_fields__)
 
 
 def test_methods_and_data_bring_their_own_defaults():
@@ -248,7 +252,7 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
         (["byol", "--over", "lr=1,,2"], "--over wants FIELD=VALUE,VALUE …, not 'lr=1,,2'"),
         (["byol", "--over", "lrr=1"], "unknown option 'lrr': did you mean 'lr'"),
         (["byol", "--over", "lr=three"], "--lr.*'three'"),
-        (["byol", "--over", "lr=0.1,-1"], "--lr must be above 0, not -1.0"),
+        (["byol", "--over", "lr=0.1,-1"], "--lr must be above 0, got -1.0"),
         (["byol", "--over", "predictor=maybe"], "--predictor must be true or false, not maybe"),
         (["byol", "--over", "lr=1", "lr=2"], "--over lr is said twice"),
         (["byol", "--lr", "1", "--over", "lr=2"], "--lr is said beside --over lr"),
@@ -256,10 +260,13 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
         (["byol", "--over", "method=byol,smclr"], "unknown method 'smclr': did you mean 'simclr'"),
         (["byol", "--over", "lr=1", "--workers", "-1"], "--workers must be at least 0, not -1"),
         (["byol", "--over", "lr=1", "--probes"], "--probes must be one or more of"),
-        (["byol", "--over", "energy_s=0,2", "--dry-run"], "--over energy_s: of no effect on byol with digits; leave"),
+        (
+            ["byol", "--over", "energy_s=0,2", "--dry-run"],
+            "--over energy_s has no effect on byol on digits: leave it out",
+        ),
         (
             ["byol", "--over", "seed=0,1", "queue=8,9", "method=byol,simclr"],
-            "queue: of no effect on byol .*, simclr with",
+            r"--queue is not an option of byol, simclr \(moco, infomin have it\)$",
         ),
     ],
 )
@@ -275,7 +282,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(words, message, tmp_pat
 def test_a_field_may_change_some_of_the_runs_alone(tmp_path):
     assert len(points("byol", "--data", "digits", "--over", "method=byol,byol-mhe", "energy_s=0,2")) == 4
     assert len(points("byol", "--data", "digits", "--over", "energy=0,1", "energy_s=0,2")) == 4
-    with pytest.raises(UserError, match="`over` trust: of no effect on byol with digits"):  # which learn by AdamW
+    with pytest.raises(
+        UserError, match="`over` trust has no effect on byol on digits: leave it out"
+    ):  # which learn by AdamW
         hs.sweep("byol", "digits", over={"trust": [0.1, 0.2]}, out=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -289,7 +298,7 @@ def test_ray_needs_no_address():
 
 
 def test_values_said_twice_are_one_run_and_may_be_several_numbers():
-    points = _points("byol", ["--data", "digits"], {"seed": ["0", "0", "1"], "small_area": ["0.1+0.3"]})
+    points = _points("swav", ["--data", "digits"], {"seed": ["0", "0", "1"], "small_area": ["0.1+0.3"]})
     assert [point.title for point in points] == ["seed 0, small_area 0.1 + 0.3", "seed 1, small_area 0.1 + 0.3"]
 
 

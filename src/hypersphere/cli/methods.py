@@ -1,10 +1,15 @@
-"""hypersphere methods: list the methods, or tell all about one."""
+"""hypersphere methods: list the methods, or describe one."""
 
 import dataclasses
 import textwrap
+from inspect import cleandoc, getmodule
+from typing import TYPE_CHECKING
 
 from hypersphere.cli.options import parse, take_word
-from hypersphere.config import Config, recipe, worded
+
+if TYPE_CHECKING:
+    from hypersphere.config import Config
+    from hypersphere.methods import Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,27 +20,41 @@ class MethodsOptions:
 def methods(words: list[str]) -> None:
     name = take_word(words, MethodsOptions, "METHOD")
     about = (
-        "List the methods: paper, idea, and what their options are on CIFAR-10 where not as BYOL's. With METHOD, also\n"
-        "what was published and what is different here. Any has variants METHOD-uni, METHOD-mhe and METHOD-uni-mhe."
+        "List the methods: paper, idea, and the options on CIFAR-10 that differ from BYOL's. With METHOD, also what\n"
+        "was published and what is different here. Each has variants METHOD-uni, METHOD-mhe and METHOD-uni-mhe."
     )
     parse(MethodsOptions, words, "hypersphere methods [METHOD]", about, MethodsOptions())
-    chosen = recipe(name).method if name is not None else None
-    from inspect import getdoc, getmodule
-
+    from hypersphere.config import recipe
     from hypersphere.methods import METHODS, method_of
 
-    for key, kind in METHODS.items() if chosen is None else [(chosen, method_of(chosen))]:
-        paper = f": {(getmodule(kind).__doc__ or '').splitlines()[0]}" if key in METHODS else ""
-        print(f"{name or key}{paper}")
-        if chosen is not None and kind.__doc__:
-            print(f"\n{getdoc(kind)}\n")
-        print(_defaults(recipe(name or key)))
+    if name is not None:
+        config = recipe(name)
+        kind = method_of(config.method)
+        print(f"{name}{_paper(kind) if config.method in METHODS else ''}")
+        if kind.__doc__:
+            print(f"\n{_description(kind.__doc__)}\n")
+        print(_defaults(config))
+        return
+    for key, kind in METHODS.items():
+        print(f"{key}{_paper(kind)}\n{_defaults(recipe(key))}")
 
 
-def _defaults(config: Config) -> str:
-    """What most decides a run, and what a method changes."""
+def _paper(kind: "type[Method]") -> str:
+    """Return the first line of the method's file."""
+    return f": {(getmodule(kind).__doc__ or '').splitlines()[0]}"
+
+
+def _description(docstring: str) -> str:
+    """Return a docstring without its sections for programmers."""
+    return cleandoc(docstring).partition("\n\nArgs:")[0]
+
+
+def _defaults(config: "Config") -> str:
+    """Return the options that decide a run most, and those that differ from BYOL's."""
+    from hypersphere.config import format_value, recipe
+
     shown = ["epochs", "batch", "optimizer", "lr", "weight_decay"]
-    shown += [option for option in config.differences(Config()) if option not in (*shown, "method")]
+    shown += [option for option in config.differences(recipe("byol")) if option not in (*shown, "method")]
     shown += ["energy_layers"] if config.energy and "energy_layers" not in shown else []
-    said = [f"{option} {worded(getattr(config, option))}" for option in shown]
-    return textwrap.fill(", ".join(said), 100, initial_indent="    ", subsequent_indent="    ")
+    values = [f"{option} {format_value(getattr(config, option))}" for option in shown]
+    return textwrap.fill(", ".join(values), 100, initial_indent="    ", subsequent_indent="    ")

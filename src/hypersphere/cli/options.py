@@ -18,9 +18,10 @@ def with_short(words: Sequence[str]) -> list[str]:
     return ["--out" if word == "-o" else word for word in words]
 
 
-def take_word(words: list[str], kind: type, name: str | None = None) -> str | None:
-    """Take out the one word, of the given name, that is neither an option nor its value: it may stand anywhere."""
-    free = _free_places(words, kind)
+def take_word(words: list[str], kind: type, name: str | None = None, *, strict: bool = True) -> str | None:
+    """Take out the one word, of the given name, that is neither an option nor its value: it may stand anywhere. Unless
+    `strict`, there may be unknown options, with one value each."""
+    free = _free_places(words, kind, strict)
     if len(free) > (name is not None):
         expected = f" (expected one {name})" if name else ""
         raise UserError(f"unexpected argument: {words[free[-1]]!r}{expected}")
@@ -33,7 +34,23 @@ def take_words(words: list[str], kind: type) -> list[str]:
     return [words.pop(place) for place in reversed(free)][::-1]
 
 
-def _free_places(words: list[str], kind: type) -> list[int]:
+def check_known(words: list[str], kind: type, methods: Sequence[str]) -> None:
+    """Raise a `UserError` if a method's config has no option of such a name."""
+    from hypersphere.config import unknown_option
+
+    known = _values_of_options(kind)
+    for word in words:
+        option = word.partition("=")[0].replace("_", "-")
+        if option.startswith("--") and option not in known:
+            error = unknown_option(option[2:].removeprefix("no-").replace("-", "_"), methods)
+            raise (
+                error
+                if "is not an option" in str(error)
+                else UserError(f"unknown option {option}{similar(option, known)}")
+            )
+
+
+def _free_places(words: list[str], kind: type, strict: bool = True) -> list[int]:
     """Where words stand that are neither options nor their values."""
     counts = _values_of_options(kind)
     _say_flags(words, counts)
@@ -41,9 +58,9 @@ def _free_places(words: list[str], kind: type) -> list[int]:
     for place, word in enumerate(words):
         option = word.partition("=")[0].replace("_", "-")
         if word.startswith("--") or (word.startswith("-") and left != 1):  # -1 may be a value
-            if option not in counts:
+            if option not in counts and strict:
                 raise UserError(f"unknown option {option}{similar(option, counts)}")
-            left = 0 if "=" in word else counts[option]
+            left = 0 if "=" in word else counts.get(option, 1)
         elif left == 0:
             free.append(place)
         else:

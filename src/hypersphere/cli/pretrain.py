@@ -8,30 +8,30 @@ from typing import Any, Literal
 
 import tyro
 
-from hypersphere.cli.options import parse, peek, take_word
-from hypersphere.config import Config, recipe
+from hypersphere.cli.options import check_known, parse, peek, take_word
+from hypersphere.config import Config, config_type, option_names, recipe
 from hypersphere.errors import UserError
-from hypersphere.presets import PRESETS, is_folder
+from hypersphere.methods import METHODS
+from hypersphere.presets import is_folder
 from hypersphere.util.launch import is_first
 from hypersphere.util.written import is_arrays
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainOptions(Config):
-    # Go on with the interrupted run in this folder; other options must agree with those it was started with.
     resume: Path | None = None
-    # Regularize the energy of the weights: the same as METHOD-mhe.
+    """Resume the interrupted run in this folder; other options must agree with those it was started with."""
     regularize: Literal["mhe"] | None = None
-    # METHOD says it.
+    """Regularize the energy of the weights: the same as METHOD-mhe."""
     method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
 
-    @staticmethod
-    def of(config: Config, resume: str | None) -> "PretrainOptions":
-        return PretrainOptions(**vars(config), resume=None if resume is None else Path(resume))
+    @classmethod
+    def of(cls, config: Config, resume: str | None) -> "PretrainOptions":
+        return cls(**vars(config), resume=None if resume is None else Path(resume))
 
     @property
     def config(self) -> Config:
-        return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
+        return Config(**{name: getattr(self, name) for name in option_names(self.method)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,19 +41,25 @@ class _Said(PretrainOptions):
     def __post_init__(self) -> None: ...
 
 
+def with_options_of(options: type, *methods: str) -> Any:
+    """The options of a command, and of the configs of these methods."""
+    bases = (options, *map(config_type, methods))
+    return dataclasses.make_dataclass(options.__name__, [], bases=bases, frozen=True)
+
+
 def pretrain(words: list[str]) -> None:
     if any(word.partition("=")[0] == "--method" for word in words):
         raise UserError("the method is said without --method: hypersphere pretrain METHOD …")
-    method = take_word(words, PretrainOptions, "METHOD")
+    method = take_word(words, with_options_of(PretrainOptions, *METHODS), "METHOD", strict=False)
     resume = peek(words, "--resume")
     if method is None and resume is None and not {"-h", "--help"} & set(words):
-        raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(PRESETS)})")
+        raise UserError(f"say which method to train: hypersphere pretrain METHOD … ({', '.join(METHODS)})")
     if method is not None and peek(words, "--regularize") == "mhe" and not method.endswith("-mhe"):
         method += "-mhe"
     if resume is None:
         of_data = told_of_data(words)
         if is_folder(of_data["data"]) and not {"-h", "--help"} & set(words):
-            _check_early(words)
+            _check_early(words, recipe(method or "byol").method)
         default = recipe_of(method or "byol", **of_data)
     else:
         from hypersphere.runs.pretraining import agreeing, go_on, with_preset
@@ -64,11 +70,13 @@ def pretrain(words: list[str]) -> None:
             raise UserError(f"cannot resume {resume}: it began without energy; `resume` alone goes on as it began")
         default = with_preset(saved, method)
     about = (
-        f"Learn an encoder from unlabelled images. METHOD: {', '.join(PRESETS)}; each also with -uni, -mhe.\n\n"
+        f"Learn an encoder from unlabelled images. METHOD: {', '.join(METHODS)}; each also with -uni, -mhe.\n\n"
         f"The defaults depend on METHOD and --data: these are of {default.title} on {default.data}."
     )
-    options = PretrainOptions.of(default, resume)
-    config = parse(PretrainOptions, words, "hypersphere pretrain METHOD", about, options).config
+    kind = with_options_of(PretrainOptions, default.method)
+    check_known(words, kind, [default.method])
+    options = kind.of(default, resume)
+    config = parse(kind, words, "hypersphere pretrain METHOD", about, options).config
     if resume is None:
         from hypersphere.runs.pretraining import start
 
@@ -81,9 +89,11 @@ def pretrain(words: list[str]) -> None:
         print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {shlex.quote(str(run.path))}")
 
 
-def _check_early(words: list[str]) -> None:
+def _check_early(words: list[str], method: str) -> None:
     """Before the images of a folder are looked for, which may take long."""
-    said = parse(_Said, words, "hypersphere pretrain METHOD", "", _Said())
+    kind = with_options_of(_Said, method)
+    check_known(words, kind, [method])
+    said = parse(kind, words, "hypersphere pretrain METHOD", "", kind())
     from hypersphere.runs.pretraining import check_early
 
     check_early(device=said.device, encoder=said.encoder, init=said.init)

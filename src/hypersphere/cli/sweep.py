@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 import tyro
 
-from hypersphere.cli.options import parse, take_word, value_optional
-from hypersphere.cli.pretrain import recipe_of, told_of_data
-from hypersphere.config import Config, worded
-from hypersphere.errors import UserError, similar
-from hypersphere.presets import PRESETS
+from hypersphere.cli.options import check_known, parse, take_word, value_optional
+from hypersphere.cli.pretrain import recipe_of, told_of_data, with_options_of
+from hypersphere.config import Config, format_value, option_names, recipe, unknown_option
+from hypersphere.errors import UserError
+from hypersphere.methods import METHODS
 from hypersphere.probes import TRANSFER_PROBES, Probe
 from hypersphere.sweeps import FanOut
 
@@ -23,31 +23,30 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class SweepOptions(FanOut, Config):
-    # Fields of the grid with their values, such as lr=0.1,0.2 seed=0,1 (or method=byol,simclr): all combinations are
-    # run. Several names in one value are joined by +: energy_layers=projector,projector+predictor. The processes that
-    # decode the images of each run are set here too: workers=4.
     over: tuple[str, ...] = ()
-    # What to measure at the end of each run.
+    """Options to vary with their values, such as lr=0.1,0.2 seed=0,1 (or method=byol,simclr): all combinations are run.
+    Several names in one value are joined by +: energy_layers=projector,projector+predictor. workers=4 sets the
+    processes that decode the images of each run."""
     probes: tuple[Probe, ...] = TRANSFER_PROBES
-    # Folder of the runs, of their logs, and of the results, one file each.
+    """What to measure at the end of each run."""
     out: Path = Path("runs/sweep")
-    # Say what would run.
+    """Folder of the runs, of their logs, and of the results, one file each."""
     dry_run: bool = False
-    # METHOD says it.
+    """List the runs without starting them."""
     method: tyro.conf.Suppress[tyro.conf.Fixed[Any]] = "byol"
 
-    @staticmethod
-    def of(config: Config) -> "SweepOptions":
-        return SweepOptions(**{**vars(config), "out": SweepOptions.out, "workers": None})
+    @classmethod
+    def of(cls, config: Config) -> "SweepOptions":
+        return cls(**{**vars(config), "out": SweepOptions.out, "workers": None})
 
     def config(self, workers: int | None) -> Config:
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Config)}
+        given = {name: getattr(self, name) for name in option_names(self.method)}
         return Config(**{**given, "out": None, "workers": workers})
 
 
 def sweep(words: list[str]) -> None:
     words = value_optional(words, "--ray")
-    method = take_word(words, SweepOptions, "METHOD")
+    method = take_word(words, with_options_of(SweepOptions, *METHODS), "METHOD", strict=False)
     known = functools.cache(recipe_of)  # a folder is looked into, and told of, once
     plain = known(method or "byol", **told_of_data(words))
     about = (
@@ -55,10 +54,15 @@ def sweep(words: list[str]) -> None:
         f"that is finished. The other options are those of pretrain, by default of {plain.title} on {plain.data}."
     )
     prog = "hypersphere sweep METHOD --over FIELD=VALUE,…"
-    options = parse(SweepOptions, words, prog, about, SweepOptions.of(plain))
+    swept = [word.removeprefix("method=").split(",") for word in words if word.startswith("method=")]
+    methods = _bases(swept[0] if swept else [plain.method])
+    kind = with_options_of(SweepOptions, *methods)
+    check_known(words, kind, methods)
+    options = parse(kind, words, prog, about, kind.of(plain))
     if method is None:
-        raise UserError(f"say which method to train: hypersphere sweep METHOD … ({', '.join(PRESETS)})")
-    over = _fields(options.over, words)
+        raise UserError(f"say which method to train: hypersphere sweep METHOD … ({', '.join(METHODS)})")
+    options.check()
+    over = _fields(options.over, words, methods)
     from hypersphere.sweeps.grid import missing, results_in
     from hypersphere.sweeps.jobs import check_failed, run_jobs
     from hypersphere.util.progress import counted
@@ -79,9 +83,14 @@ def sweep(words: list[str]) -> None:
     check_failed(failed, len(jobs))
 
 
-def _fields(over: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
+def _bases(methods: Sequence[str]) -> list[str]:
+    """The methods of a sweep, without their variants."""
+    return list(dict.fromkeys(recipe(name).method for name in methods))
+
+
+def _fields(over: Sequence[str], words: Sequence[str], methods: Sequence[str] = ("byol",)) -> dict[str, list[str]]:
     """lr=0.1,0.2 → {"lr": ["0.1", "0.2"]}"""
-    names, found = [field.name for field in dataclasses.fields(Config)], {}
+    names, found = set.union(*map(option_names, methods)), {}
     if not over:
         raise UserError("say what to vary: `over` FIELD=VALUE,VALUE …, such as lr=0.1,0.2 seed=0,1")
     for word in over:
@@ -90,7 +99,7 @@ def _fields(over: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
         if not all(values.split(",")):
             raise UserError(f"`over` wants FIELD=VALUE,VALUE …, not {word!r}")
         if name not in names:
-            raise UserError(f"unknown option {field!r}{similar(name, names)}")
+            raise unknown_option(name, methods)
         said = {word.partition("=")[0].replace("_", "-") for word in words} if name != "workers" else set()
         if name in found:
             raise UserError(f"`over` {name} is said twice: once with all of its values is enough")
@@ -107,20 +116,21 @@ def _points(
     from hypersphere.runs.recipes import located
     from hypersphere.sweeps.grid import distinct, product
 
+    kind = with_options_of(SweepOptions, *_bases(over.get("method", [method])))
     points = []
     for values in product(over):
         of_data = {name: values.get(name, said) for name, said in told_of_data(words).items()}
         default = known(values.get("method", method), **of_data)
-        said = [part for name, value in values.items() for part in _said(name, value)]
-        options = parse(SweepOptions, [*words, *said], "hypersphere sweep METHOD", "", SweepOptions.of(default))
+        said = [part for name, value in values.items() for part in _said(name, value, kind)]
+        options = parse(kind, [*words, *said], "hypersphere sweep METHOD", "", kind.of(default))
         config = options.config(options.workers if "workers" in values else None)
-        points.append(({name: _value(config, name, values[name]) for name in values}, located(config)))
+        points.append(({name: _value(options, name, values[name]) for name in values}, located(config)))
     return distinct(points)
 
 
-def _said(name: str, value: str) -> list[str]:
+def _said(name: str, value: str, kind: type[Config]) -> list[str]:
     """A field's value, as words of the command line."""
-    kinds = {field.name: field.type for field in dataclasses.fields(Config)}
+    kinds = {field.name: field.type for field in dataclasses.fields(kind)}
     option = name.replace("_", "-")
     if name == "method":
         return []
@@ -149,5 +159,5 @@ def _print_sweep(points: "Sequence[Point]", found: "Mapping[str, Result]") -> No
         table.add_column(name, justify="right")
     for row in made:
         numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
-        table.add_row(*map(worded, row.values.values()), row.runs, *numbers)
+        table.add_row(*map(format_value, row.values.values()), row.runs, *numbers)
     table_console().print(table)

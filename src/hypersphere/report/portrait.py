@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hypersphere.config import Config, worded
+from hypersphere.config import Config, format_value
 from hypersphere.data import FILE_SOURCES, Images
 from hypersphere.data.lists import FILES, files_of, needs_root, with_root
 from hypersphere.data.sets import images_of, in_files, is_held_out
@@ -216,6 +216,6 @@ def _with_options(runs: Sequence[Portrait], names: Sequence[str], unsaid: Sequen
     for run, name in zip(runs, names, strict=True):
         alike = [other.config for other, its in zip(runs, names, strict=True) if its == name]
         fields = {field for other in alike for field in alike[0].differences(other)} - set(unsaid)
-        told = [f"{field} {worded(value)}" for field, value in vars(run.config).items() if field in fields]
+        told = [f"{field} {format_value(value)}" for field, value in vars(run.config).items() if field in fields]
         found.append(f"{name} ({', '.join(told)})" if 0 < len(told) <= MOST_TOLD else name)
     return found

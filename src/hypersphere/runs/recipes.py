@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hypersphere.config import Config, fitting, recipe
+from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
 from hypersphere.data import Images, Listing
 from hypersphere.data.arrays import read_arrays
 from hypersphere.data.folder import deepest_folder, labelled_below, shown
@@ -12,7 +12,9 @@ from hypersphere.data.lists import parts_of
 from hypersphere.data.shards import is_shards
 from hypersphere.data.survey import survey
 from hypersphere.errors import UserError
-from hypersphere.presets import family, folder_options, is_folder, on_photographs, preset
+from hypersphere.methods import METHODS, method_of
+from hypersphere.methods.recipes import parse_name
+from hypersphere.presets import folder_options, is_folder
 from hypersphere.util.progress import tell
 from hypersphere.util.written import is_arrays, is_reference, reference_to
 
@@ -24,7 +26,7 @@ def recipe_for(method: str, data: str | os.PathLike[str] = "cifar10", **options:
     data = os.fspath(data) if isinstance(data, os.PathLike) else data
     if not isinstance(data, str):
         data = _reference(data)
-    where, options = whole(data), fitting(options)  # a mistake is told before anything is looked for
+    where, options = whole(data), coerce_options(method, options)  # a mistake is told before anything is looked for
     if is_arrays(where):
         return _recipe_for_arrays(method, where, options)
     if not is_folder(where):
@@ -75,11 +77,11 @@ def _recipe_for_arrays(method: str, where: str, options: dict[str, Any]) -> Conf
 
 def _recipe_by_size(method: str, where: str, images: int, side: int, options: dict[str, Any]) -> Config:
     by_size = folder_options(images, side, options.get("size"))
-    if family(preset(method)["method"]) == "deepcluster":
-        by_size["prototypes"] = min(Config.prototypes, max(2, images // 8))
-    if "lr" in preset(method):  # that of a folder is for LARS
+    kind = method_of(parse_name(method, METHODS).method)
+    by_size |= {name: value for name, value in kind.options_for(images).items() if name in option_names(method)}
+    if "lr" in kind.recipes.get("default", {}):  # that of a folder is for LARS
         del by_size["lr"]
-    return recipe(method, where, **{**by_size, **on_photographs(method, where, by_size["size"]), **options})
+    return recipe(method, where, **{**by_size, **photograph_options(method, where, by_size["size"]), **options})
 
 
 def _classes_told(files: Listing | Images) -> str:
