@@ -226,6 +226,10 @@ class Config(_Unused):
             object.__setattr__(changed, "_unused", self._unused)
         return changed
 
+    def without_unused(self) -> "Config":
+        """Return the config without options of earlier versions that its method does not have, as it is made today."""
+        return type(self)(**vars(self))
+
     def to_json(self) -> dict[str, Any]:
         """Return all options, as `json.dumps` takes them."""
         plain = {**dict(self._unused), **vars(self)}

@@ -243,6 +243,16 @@ def test_rows_are_means_over_seeds_in_the_order_of_the_grid():
     assert rows(grid[:1], {lost.name: unlabelled})[0].numbers["uniformity"].mean == -1.5
 
 
+def test_results_of_the_last_version_are_found(tmp_path):
+    """Which count options that the method does not have."""
+    (point,) = points("supervised", "--data", "digits", "--over", "seed=1")
+    old = Config.from_json({**point.config.to_json(), "hidden": 512, "tau": 0.9})
+    assert old.hash != point.config.hash
+    Result(point.cell, old, old.hash, {"knn": {"top1": 80.0}, "sphere": {}}, 1.0, {}).write(tmp_path / "results")
+    assert missing([point], results_in(tmp_path), ("knn",)) == []
+    assert missing([point], {}, ("knn",)) != []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -158,7 +158,12 @@ def _config(method: str, data: Any, options: dict[str, Any], known: set[str]) ->
 
 def results_in(out: Path) -> dict[str, Result]:
     """Return the results of a sweep's folder by the names of their runs."""
-    return {name_of(found.cell, found.config, found.hash): found for found in read_results(out / "results")}
+    found: dict[str, Result] = {}
+    for result in read_results(out / "results"):
+        if result.config.hash == result.hash:  # of an earlier version, it may count options that its method lacks
+            found[name_of(result.cell, result.config.without_unused())] = result
+        found[name_of(result.cell, result.config, result.hash)] = result
+    return found
 
 
 def missing(points: Sequence[Point], found: Mapping[str, Result], probes: tuple[str, ...]) -> list[Job]:
