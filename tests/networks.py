@@ -1,7 +1,10 @@
-"""An encoder that learns in no time, for tests of what is done with encoders."""
+"""An encoder that learns in no time, and small heads, for tests of what is done with them."""
+
+from typing import Any
 
 from torch import nn
 
+from hypersphere.config import option_names
 from hypersphere.nn import ENCODERS
 from hypersphere.nn.encoders import ConvNet
 
@@ -17,3 +20,8 @@ def small(channels: int, stem: str, norm: str) -> nn.Module:
 
 SMALL_ENCODER = "tests/small"
 ENCODERS[SMALL_ENCODER] = small
+
+
+def those_of(method: str, **options: Any) -> dict[str, Any]:
+    """The options that a method has: not all have heads."""
+    return {name: value for name, value in options.items() if name in option_names(method)}

@@ -1,16 +1,27 @@
+import ast
+import copy
 import dataclasses
+import functools
+import inspect
+import itertools
 import json
+import pickle
+import re
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from hypersphere.config import Config, recipe
+import hypersphere as hs
+from hypersphere.config import Config, config_type, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES
 from hypersphere.errors import UserError
-from hypersphere.methods import METHODS
+from hypersphere.methods import METHODS, MultiCropOptions
+from hypersphere.methods.options import PROVIDED, method_options
 from hypersphere.nn import ENCODERS
-from hypersphere.presets import DATA, PRESETS
+from hypersphere.presets import DATA
 from hypersphere.runs.pretraining import _default_folder
 from hypersphere.views import RECIPES
 
@@ -76,7 +87,7 @@ def test_json_and_back():
 def test_every_name_in_a_recipe_exists():
     assert set(DATA) == {*SOURCES, *FILE_SOURCES}
     assert set(SOURCES) <= set(RECIPES)
-    for preset in PRESETS:
+    for preset in (*METHODS, "byol-uni", "byol-mhe"):
         for data in DATA:
             config = recipe(preset, data)
             assert config.encoder in ENCODERS
@@ -87,20 +98,20 @@ def test_every_name_in_a_recipe_exists():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"energy": -1.0}, "`energy` must be at least 0, not -1.0"),
+        ({"energy": -1.0}, "`energy` must be at least 0, got -1.0"),
         ({"uniformity": -0.1}, "`uniformity` must be at least 0"),
         ({"epochs": 0}, "`epochs` must be at least 1"),
-        ({"lr": float("nan")}, "`lr` must be above 0, not nan"),
+        ({"lr": float("nan")}, "`lr` must be above 0, got nan"),
         ({"tau": 1.5}, "`tau` must be between 0 and 1"),
-        ({"momentum": 1.0}, "`momentum` must be at least 0 and below 1, not 1.0"),
-        ({"prototypes": 1}, "`prototypes` must be at least 2, not 1"),
+        ({"momentum": 1.0}, "`momentum` must be at least 0 and below 1, got 1.0"),
+        ({"method": "swav", "prototypes": 1}, "`prototypes` must be at least 2, got 1"),
         ({"weight_decay_end": -1.0}, "`weight_decay_end` must be at least 0"),
         ({"micro_batch": 100}, "`micro_batch` must be a divisor of `batch` 1024"),
-        ({"white": 100}, "`white` must be between 255 and 65535, not 100"),
+        ({"white": 100}, "`white` must be between 255 and 65535, got 100"),
         ({"crop_min": 0.0}, "`crop_min` must be above 0"),
         ({"warmup": 300}, "`warmup` must be less than `epochs` 300"),
         ({"batch": 1}, "`batch` must be at least 2"),
-        ({"seed": 2**32}, "`seed` must be below"),
+        ({"seed": 2**32}, "`seed` must be at least 0 and below 4294967296, got 4294967296"),
         ({"epocs": 3}, "unknown option 'epocs': did you mean 'epochs'"),
     ],
 )
@@ -111,18 +122,90 @@ def test_mistakes_are_named(options, message):
 
 @pytest.mark.parametrize("wrong", [["digits"], None, torch.zeros(3, 3)])
 def test_data_and_methods_are_names(wrong):
-    with pytest.raises(UserError, match=r"^`data` must be a name, not "):
+    with pytest.raises(UserError, match=r"^`data` must be a name, got "):
         recipe("byol", wrong)
-    with pytest.raises(UserError, match=r"`method` must be a name \(byol, .*\), not of type \w+$"):
+    with pytest.raises(UserError, match=r"`method` must be a name \(byol, .*\), got an object of type \w+$"):
         recipe(wrong, "digits")
 
 
-def test_every_option_is_explained():
-    from hypersphere.cli.help import attribute_docstrings
+def documented(kind):
+    """The fields of a dataclass, and of its bases, that have a string literal below them."""
+    names = set()
+    for base in kind.__mro__:
+        if not dataclasses.is_dataclass(base) or base.__module__ == "types":  # made from others
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        for field, text in itertools.pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                names.add(field.target.id)
+    return names
 
-    helps = attribute_docstrings(Config)
-    for field in dataclasses.fields(Config):
-        assert helps[field.name].endswith("."), field.name
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_option_is_explained(method):
+    kind = config_type(method)
+    assert {field.name for field in dataclasses.fields(kind)} == documented(kind)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_are_the_parameters_of_their_method(method):
+    """By names and defaults, so that a method in a loop of one's own is that of its recipe."""
+    options = dataclasses.fields(method_options(METHODS[method]))
+    crops = {field.name for field in dataclasses.fields(MultiCropOptions)}
+    parameters = inspect.signature(METHODS[method]).parameters
+    given = {name: one.default for name, one in parameters.items() if name not in PROVIDED}
+    assert given == {field.name: field.default for field in options if field.name not in crops}
+    assert "norm" not in parameters or parameters["norm"].default == Config.norm
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_recipes_have_no_other_options(method):
+    known = {field.name for field in dataclasses.fields(config_type(method))}
+    for recipe_of_method in METHODS[method].recipes.values():
+        assert recipe_of_method.keys() <= known
+    assert METHODS[method].recipes.keys() <= {"default", *DATA}
+    common = {field.name for field in dataclasses.fields(Config)}
+    assert all(options.keys() <= common for options in DATA.values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_of_other_methods_are_refused(method):
+    every = {field.name: field.default for kind in METHODS for field in dataclasses.fields(config_type(kind))}
+    config = recipe(method, "digits")
+    for name in every.keys() - vars(config).keys():
+        having = [kind for kind in METHODS if hasattr(recipe(kind), name)]
+        told = f"`{name}` is not an option of {method} ({', '.join(having)} {'has' if len(having) == 1 else 'have'} it)"
+        for make in (
+            config.replace,
+            functools.partial(recipe, method, "digits"),
+            functools.partial(hs.pretrain, method),
+        ):
+            with pytest.raises(UserError, match=f"^{re.escape(told)}$"):
+                make(**{name: every[name]})
+
+
+OLD = Path(__file__).parent / "fixtures" / "v0.1.0" / "configs.json"  # with their hashes
+
+
+def test_configs_of_the_last_version_load_with_their_hashes():
+    """Those of recipes; they have all options of all methods."""
+    for saved, hash in json.loads(OLD.read_text()):
+        config = Config.from_json(saved)
+        assert config.hash == hash
+        again = Config.from_json(json.loads(json.dumps(config.to_json())))
+        assert (again, again.hash) == (config, hash)
+        assert pickle.loads(pickle.dumps(config)).hash == config.replace(log_every=3).hash == hash
+        assert not hasattr(Config.from_json({**saved, "method": "simclr"}), "tau")
+        assert vars(config).items() <= {**config.to_json(), "root": None, "out": None}.items()
+    with pytest.raises(UserError, match="unknown option 'epocs'"):
+        Config.from_json({"method": "byol", "epocs": 3})
+
+
+def test_another_method_keeps_the_options_that_it_has():
+    moco = recipe("byol", "digits", hidden=9, lr=0.1).replace(method="moco")
+    assert (moco.hidden, moco.lr, moco.queue, hasattr(moco, "tau_end")) == (9, 0.1, 4096, False)
+    assert type(moco) is config_type("moco") is type(Config(method="moco"))
+    assert copy.deepcopy(moco) == moco != moco.replace(queue=8)
 
 
 def test_values_take_the_type_of_their_field():
@@ -133,13 +216,13 @@ def test_values_take_the_type_of_their_field():
     assert Config(out="somewhere").out.name == "somewhere"
     for options, message in (
         ({"norm": "layer"}, "batch, group, none"),
-        ({"epochs": "3"}, "`epochs` must be a whole number, not '3'"),
-        ({"epochs": True}, "a whole number, not True"),
-        ({"energy": "much"}, "a number, not 'much'"),
-        ({"energy": True}, "a number, not True"),
-        ({"energy_half_space": 1}, "True or False, not 1"),
-        ({"energy_layers": (3,)}, "`energy_layers` must be a name, not 3"),
-        ({"out": 3}, "`out` must be a path, not 3"),
+        ({"epochs": "3"}, "`epochs` must be a whole number, got '3'"),
+        ({"epochs": True}, "a whole number, got True"),
+        ({"energy": "much"}, "a number, got 'much'"),
+        ({"energy": True}, "a number, got True"),
+        ({"energy_half_space": 1}, "True or False, got 1"),
+        ({"energy_layers": (3,)}, "`energy_layers` must be a name, got 3"),
+        ({"out": 3}, "`out` must be a path, got 3"),
         ({"precision": "int8"}, "bfloat16"),
     ):
         with pytest.raises(UserError, match=message):

@@ -1,363 +1,458 @@
-"""One run, as data: every choice that makes it, and its hash."""
+"""One run as data: every option that makes it, and its hash."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-import math
-import numbers
-import os
 import re
-import reprlib
-import types
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_type_hints
 
 from hypersphere.errors import UserError, similar
-from hypersphere.presets import DATA, ON_DIGITS, family, on_photographs, own_defaults, preset
-from hypersphere.util.written import is_reference, reference_to
+from hypersphere.methods import METHODS, Method, method_of
+from hypersphere.methods.options import SHARED_DEFAULTS, MultiCropOptions, method_options, own_parameters
+from hypersphere.methods.recipes import parse_name, published_recipe, recipe_on
+from hypersphere.presets import data_options
+from hypersphere.util.options import check_limits, coerce, option
+from hypersphere.util.written import is_reference
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]
-RECIPE_VERSION = 1  # raised whenever a default below changes what a run computes
+RECIPE_VERSION = 1  # raise it whenever a default changes what a run computes
+_NO_DEFAULT = object()
 
 
-def _unhashed(default: Any) -> Any:
-    """A field that changes where or how a run goes, not what comes out of it."""
-    return field(default=default, metadata={"hashed": False})
+class _Unused:
+    """Room for options of a saved config that its method does not have; they count in its hash only."""
+
+    __slots__ = ("_unused",)  # apart from the fields, which vars() shows
+    _unused: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
-class Config:
-    """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs."""
+class Config(_Unused):
+    """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs.
+
+    Options of a method are fields, too: `Config(method="moco")` is an instance of `config_type("moco")`, a subclass
+    with the fields of `MoCo.Options`.
+
+    Raises:
+        UserError: If an option has the wrong type or value.
+
+    Example:
+        >>> from hypersphere.config import Config
+        >>> config = Config(method="moco", queue=512)
+        >>> config.queue, config.epochs
+        (512, 300)
+        >>> config.replace(epochs=100).epochs
+        100
+    """
 
     data: str = "cifar10"
-    """Data set, by its name (hypersphere data lists them); or a folder of images, a .npz file of arrays, or
-    package.module:function, which makes them."""
+    """Dataset: a name (`hypersphere data` lists them), a folder of images, a .npz file of arrays, or a function that
+    makes them, as package.module:function."""
     holdout: Literal["validation", "test"] = "validation"
-    """Where accuracy is measured: on images held out of the training set, to choose options by; or on the test set."""
-    root: Path | None = _unhashed(None)
+    """Images to measure accuracy on: a part of the training set, to choose options by, or the test set."""
+    root: Path | None = option(None, hashed=False)
     """Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data). With --resume of a run on a
-    folder of images that has moved: that folder."""
+    folder of images that has moved: its new location."""
     labels: str | None = None
-    """Labels of a folder's images: a CSV file with columns path, relative to that folder, and label (None: the names
-    of its folders); if wanted also split (train, val, test), and group (a patient, a lot: held out as a whole)."""
-    white: int | None = None
-    """Value of white in grey files of 16 bits, such as 4095 for 12-bit data; what is above is white, too (None:
-    65535)."""
-    size: int | None = None
-    """Pixels of a side of the encoder's input, for images of your own (None: by their size)."""
-    crop_min: float | None = None
-    """Least share of the image's area that a random crop keeps (None: the data set's recipe)."""
-    small_crops: int = 0
-    """Small crops of each image beside its two views; for swav, dino, deepcluster and obow."""
-    small_side: float = 0.5
-    """Their side, as a share of the views' side."""
-    small_area: tuple[float, ...] = ()
-    """Least and most of the image's area that they keep (none given: from half of what the views keep at least, up
-    to a quarter)."""
+    """CSV file with the labels of a folder's images: columns path, relative to that folder, and label; optionally split
+    (train, val, test) and group, such as a patient, which is held out as a whole (None: names of subfolders)."""
+    white: int | None = option(None, least=255, most=65535)
+    """Value of white in 16-bit grey files, such as 4095 for 12-bit data; larger values are white, too (None: 65535)."""
+    size: int | None = option(None, least=8, most=1024)
+    """Side of the encoder's input in pixels, for images of your own (None: by their size)."""
+    crop_min: float | None = option(None, above=0, most=1)
+    """Smallest share of the image's area that a random crop keeps (None: the dataset's recipe)."""
 
     encoder: str = "torchvision/resnet18"
     """Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
-    hypersphere/digits; or your own, package.module:function."""
+    hypersphere/digits; or your own, as package.module:function."""
     init: str | None = None
-    """Weights that the encoder starts from: a .safetensors or .pt file, a run's folder, one that export wrote; or
-    pretrained, those that torchvision or timm have. A run's hash covers this name, not what is there (None:
-    random)."""
+    """Weights that the encoder starts from: a .safetensors or .pt file, a run's folder, an exported encoder; or
+    pretrained, for those of torchvision or timm. The hash covers this name, not the weights (None: random)."""
     stem: Literal["cifar", "imagenet"] = "cifar"
     """First layers of a ResNet: cifar keeps small images at full size."""
     norm: Literal["batch", "group", "none"] = "batch"
     """Normalization in encoder and heads; group also standardizes the encoder's weights."""
-    dimensions: int | None = None
-    """Outputs of the encoder (None: as many as it has); 2 puts features on the circle."""
-    hidden: int = 4096
-    """Hidden units of projector and predictor."""
-    projection: int = 256
-    """Outputs of projector and predictor."""
+    dimensions: int | None = option(None, least=2)
+    """Outputs of the encoder (None: its own number); 2 puts features on the circle."""
 
-    method: Literal[
-        "byol",
-        "simclr",
-        "simsiam",
-        "moco",
-        "infomin",
-        "barlow",
-        "supervised",
-        "swav",
-        "dino",
-        "deepcluster",
-        "obow",
-    ] = "byol"
-    """Loss between the views."""
-    tau: float = 0.99
-    """Decay of the moving average of the weights; BYOL, DINO and OBoW: at the start, it rises to 1."""
-    tau_end: float = 1.0
-    """And at the end, of BYOL."""
-    uniformity: float = 0.0
+    method: str = "byol"
+    """Method: a name (`hypersphere methods` lists them), or your own, as package.module:Class."""
+    uniformity: float = option(0.0, least=0)
     """Weight of the uniformity loss of the projections (0: off)."""
-    uniformity_t: float = 2.0
-    """Its t."""
-    variance_covariance: float = 0.0
-    """Weight of VICReg's variance and covariance of the projections (0: off)."""
-    koleo: float = 0.0
-    """Weight of KoLeo, the nearest neighbours' distances, of the projections (0: off)."""
-    sigreg: float = 0.0
-    """Weight of SIGReg, the distance to a normal law in random directions, of the projections (0: off)."""
-    temperature: float = 0.5
-    """Temperature of the softmax, of methods that have one."""
-    teacher_temperature: float = 0.04
-    """DINO: temperature of the teacher."""
-    teacher_warmup: int = 0
-    """DINO: epochs in which it rises to that from 0.04."""
-    predictor: bool = True
-    """BYOL: the predictor after the projector."""
-    bottleneck: int = 512
-    """SimSiam: hidden units of the predictor."""
-    predictor_decays: bool = True
-    """SimSiam: whether the learning rate of the predictor falls as that of the rest."""
-    layers: int = 2
-    """SimSiam and Barlow Twins: linear layers of the projector."""
-    redundancy: float = 0.005
-    """Barlow Twins: weight λ of the correlations between dimensions."""
-    queue: int = 4096
-    """MoCo and InfoMin: keys of earlier images that are kept as negatives."""
-    prototypes: int = 512
-    """SwAV and DINO: prototypes; DeepCluster: clusters; OBoW: words of the vocabulary."""
-    codes_queue: int = 0
-    """SwAV: earlier projections of each view that prototypes are shared out among, beside those of the batch."""
-    jigsaw: int = 3
-    """InfoMin: patches along a side of the jigsaw."""
+    uniformity_t: float = option(2.0, above=0, used_if=lambda config: config.uniformity)
+    """Scale t of the uniformity loss."""
+    variance_covariance: float = option(0.0, least=0)
+    """Weight of VICReg's variance and covariance losses of the projections (0: off)."""
+    koleo: float = option(0.0, least=0)
+    """Weight of the KoLeo loss, of distances to nearest neighbours, of the projections (0: off)."""
+    sigreg: float = option(0.0, least=0)
+    """Weight of the SIGReg loss, of the distance to a normal distribution in random directions, of the projections (0:
+    off)."""
     policy: Literal["data", "moco", "simclr", "infomin"] = "data"
-    """Augmentations: of the data set's recipe (BYOL's on photographs), or as these methods have them on photographs."""
-    randaugment: int = 0
-    """Operations of RandAugment on each view, after the others; InfoMin's has 2."""
+    """Augmentations: those of the dataset's recipe (on photographs, BYOL's), or those of another method on
+    photographs."""
+    randaugment: int = option(0, least=0)
+    """Operations of RandAugment on each view, after the other augmentations; InfoMin has 2."""
     extra: tuple[str, ...] = ()
-    """Options that a method of your own has beside those here, as name=value."""
-    energy: float = 0.0
+    """Deprecated: pass options of your own method by their names. Options as name=value."""
+    energy: float = option(0.0, least=0)
     """Weight of the hyperspherical energy of the networks' weights (0: off)."""
-    energy_s: float = 2.0
-    """Its power s; 0 is the logarithmic energy."""
-    energy_metric: Literal["euclidean", "geodesic"] = "geodesic"
+    energy_s: float = option(2.0, least=0, used_if=lambda config: config.energy)
+    """Power s of the energy; 0 is the logarithmic energy."""
+    energy_metric: Literal["euclidean", "geodesic"] = option("geodesic", used_if=lambda config: config.energy)
     """Distance between neurons; geodesic is the angular energy."""
-    energy_half_space: bool = False
-    """Count the negatives of the neurons as well."""
-    energy_projection: int | None = None
-    """Dimensions of 20 random subspaces to take the mean energy in (None: the energy in the whole space)."""
-    orthogonality: float = 0.0
-    """Weight of the departure of the networks' weights from orthonormal ones (0: off), in the layers of
-    energy_layers."""
-    orthogonality_kind: Literal["soft", "srip"] = "soft"
-    """Its norm: of Frobenius, squared (soft), or the spectral one (srip)."""
+    energy_half_space: bool = option(False, used_if=lambda config: config.energy)
+    """Whether the negatives of the neurons count, too."""
+    energy_projection: int | None = option(None, least=2, used_if=lambda config: config.energy)
+    """Dimensions of 20 random subspaces to average the energy over (None: the energy in the whole space)."""
+    orthogonality: float = option(0.0, least=0)
+    """Weight of the deviation of the networks' weights from orthonormal ones, in `energy_layers` (0: off)."""
+    orthogonality_kind: Literal["soft", "srip"] = option("soft", used_if=lambda config: config.orthogonality)
+    """Norm of the deviation: squared Frobenius (soft) or spectral (srip)."""
     regularizer: str | None = None
-    """A regularizer of the networks' weights of your own: package.module:Class, a subclass of
-    hypersphere.regularize.WeightRegularizer (None: none), in the layers of energy_layers."""
-    regularizer_weight: float = 1.0
-    """Its weight."""
-    energy_layers: tuple[str, ...] = ("projector", "predictor")
-    """Sub-networks, or name patterns, of the regularized layers; heads: all but the encoder."""
+    """Regularizer of your own for the networks' weights in `energy_layers`, as package.module:Class: a subclass of
+    hypersphere.regularize.WeightRegularizer."""
+    regularizer_weight: float = option(1.0, least=0, used_if=lambda config: config.regularizer)
+    """Weight of your own regularizer."""
+    energy_layers: tuple[str, ...] = option(
+        ("projector", "predictor"), used_if=lambda config: config.energy or config.orthogonality or config.regularizer
+    )
+    """Networks, or name patterns of layers, to regularize; heads: all networks except the encoder."""
 
-    epochs: int = 300
+    epochs: int = option(300, least=1)
     """Passes over the images."""
-    batch: int = 1024
-    """Images per update."""
-    micro_batch: int | None = None
-    """Images computed at once, their gradients added up to those of a batch (None: the batch). BatchNorm, SimCLR's
-    negatives and the uniformity loss see only these."""
+    batch: int = option(1024, least=2)
+    """Images per step."""
+    micro_batch: int | None = option(None, least=2)
+    """Images computed at once; gradients add up to those of a batch (None: the batch). BatchNorm, SimCLR's negatives
+    and the uniformity loss see only these."""
     optimizer: Literal["lars", "sgd", "adamw"] = "lars"
     """Optimizer."""
-    lr: float = 1.5
+    lr: float = option(1.5, above=0)
     """Peak learning rate for a batch of 256; it scales with the batch."""
     warmup: int | None = None
-    """Epochs of linear rise before the cosine decay (None: 10, or a tenth of a shorter run)."""
-    weight_decay: float = 1e-6
-    """Weight decay; never of biases and norms."""
-    weight_decay_end: float | None = None
-    """Weight decay at the end of the run, to which it moves along half a cosine (None: as at the start)."""
-    momentum: float = 0.9
+    """Epochs of linear warm-up before the cosine decay (None: 10, or a tenth of a shorter run)."""
+    weight_decay: float = option(1e-6, least=0)
+    """Weight decay; biases and norms have none."""
+    weight_decay_end: float | None = option(None, least=0)
+    """Weight decay at the end of the run, reached along half a cosine (None: constant)."""
+    momentum: float = option(0.9, least=0, below=1, used_if=lambda config: config.optimizer != "adamw")
     """Momentum of LARS and SGD."""
-    trust: float = 0.001
-    """LARS: step length relative to the norm of the weights."""
-    seed: int = 0
+    trust: float = option(0.001, above=0, used_if=lambda config: config.optimizer == "lars")
+    """Step length of LARS relative to the norm of the weights."""
+    seed: int = option(0, least=0, below=2**32)
     """Seed of weights, order of images and views."""
-    precision: Precision = _unhashed("auto")
-    """Arithmetic of the networks; auto: bfloat16 on a GPU that has it, else float32."""
+    precision: Precision = option("auto", hashed=False)
+    """Precision of the networks; auto: bfloat16 on a GPU that supports it, else float32."""
 
-    device: str = _unhashed("auto")
-    """auto: the GPU if there is one; or cpu, cuda, cuda:1, mps."""
-    kernels: Switch = _unhashed("auto")
-    """Fused Triton kernels; auto: on a GPU where Triton is installed. Off: the reference operations."""
-    graph: Switch = _unhashed("auto")
-    """Record an update as a CUDA graph and replay it; auto: on a GPU, but for float16."""
-    compile: Switch = _unhashed("auto")
-    """torch.compile the method: a minute at the start; for encoders without kernels of ours. auto: off."""
-    layout: Literal["auto", "channels_last", "contiguous"] = _unhashed("auto")
+    device: str = option("auto", hashed=False)
+    """Device: cpu, cuda, cuda:1, mps; auto: the GPU if there is one."""
+    kernels: Switch = option("auto", hashed=False)
+    """Fused Triton kernels; auto: on a GPU if Triton is installed. off: the reference operations."""
+    graph: Switch = option("auto", hashed=False)
+    """Record a step as a CUDA graph and replay it; auto: on a GPU, except with float16."""
+    compile: Switch = option("auto", hashed=False)
+    """torch.compile the method, which takes a minute at the start: for encoders without kernels here. auto: off."""
+    layout: Literal["auto", "channels_last", "contiguous"] = option("auto", hashed=False)
     """Memory layout of images; auto: channels_last on a GPU."""
-    workers: int | None = _unhashed(None)
-    """Processes that decode image files (None: one for each core beside a GPU, else none)."""
-    timeout: float = _unhashed(600.0)
-    """Seconds that the processes of a job wait for one that does not answer, or is busy measuring, before all end."""
-    out: Path | None = _unhashed(None)
+    workers: int | None = option(None, least=0, hashed=False)
+    """Processes that decode image files (None: one for each core with a GPU, else none)."""
+    timeout: float = option(600.0, above=0, hashed=False)
+    """Seconds to wait for a rank that does not answer before all ranks stop."""
+    out: Path | None = option(None, hashed=False)
     """Folder of the run (None: a new one in runs/)."""
-    save_every: int | None = _unhashed(None)
-    """Updates between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C."""
-    log_every: int = _unhashed(10)
-    """Updates between lines of metrics.jsonl."""
-    knn_every: int = _unhashed(10)
-    """Epochs between k-NN accuracies, and other measures, of the held-out images; where these are the test set, of
-    some that are learnt from (0: never)."""
-    on_collapse: Literal["warn", "stop"] = _unhashed("warn")
-    """What happens when the features collapse: a warning, or the end of the run."""
+    save_every: int | None = option(None, least=1, hashed=False)
+    """Steps between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C."""
+    log_every: int = option(10, least=1, hashed=False)
+    """Steps between lines of metrics.jsonl."""
+    knn_every: int = option(10, least=0, hashed=False)
+    """Epochs between measurements of k-NN accuracy and others on held-out images; if these are the test set, on some
+    training images (0: never)."""
+    on_collapse: Literal["warn", "stop"] = option("warn", hashed=False)
+    """Whether a run warns or stops if the features collapse."""
+
+    def __new__(cls, *args: Any, **options: Any) -> "Config":
+        return object.__new__(config_type(options.get("method", cls.method)) if cls is Config else cls)
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds().items():
-            object.__setattr__(self, name, _fitting(name, kind, getattr(self, name)))
-        self._check("size", self.size is None or 8 <= self.size <= 1024, "between 8 and 1024")
-        self._check("white", self.white is None or 255 <= self.white <= 65535, "between 255 and 65535")
-        self._check("workers", self.workers is None or self.workers >= 0, "at least 0")
-        of_networks = ("hidden", "projection", "bottleneck", "layers", "queue", "jigsaw")
-        for name in ("epochs", *of_networks, "save_every", "log_every"):
-            self._check(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1")
-        weights = ("uniformity", "energy", "energy_s", "weight_decay", "weight_decay_end", "redundancy")
-        diversity = ("variance_covariance", "koleo", "sigreg", "orthogonality", "regularizer_weight")
-        counts = ("knn_every", "seed", "small_crops", "codes_queue", "teacher_warmup", "randaugment")
-        for name in (*weights, *diversity, *counts):
-            self._check(name, getattr(self, name) is None or getattr(self, name) >= 0, "at least 0")
-        for name in ("lr", "trust", "temperature", "teacher_temperature", "uniformity_t", "timeout"):
-            self._check(name, getattr(self, name) > 0, "above 0")
-        for name in ("tau", "tau_end"):
-            self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
-        self._check("momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
-        for name in ("batch", "micro_batch", "dimensions", "energy_projection", "prototypes"):
-            self._check(name, getattr(self, name) is None or getattr(self, name) >= 2, "at least 2")
-        self._check("seed", self.seed < 2**32, "below 2³²")
-        self._check(
-            "warmup", self.warmup is None or 0 <= self.warmup < self.epochs, f"less than `epochs` {self.epochs}"
-        )
-        self._check("crop_min", self.crop_min is None or 0 < self.crop_min <= 1, "above 0 and at most 1")
-        self._check("small_side", 0 < self.small_side <= 1, "above 0 and at most 1")
-        area = self.small_area
-        rises = not area or (len(area) == 2 and 0 < area[0] <= area[1] <= 1)
-        self._check("small_area", rises, "two shares, the smaller first, above 0 and at most 1")
+        object.__setattr__(self, "_unused", ())
+        for name, (declared, kind) in _declared(type(self)).items():
+            value = coerce(name, kind, getattr(self, name))
+            check_limits(declared, value)
+            object.__setattr__(self, name, value)
+        shorter = self.warmup is None or 0 <= self.warmup < self.epochs
+        self._check("warmup", shorter, f"less than `epochs` {self.epochs}")
         divides = self.micro_batch is None or self.batch % self.micro_batch == 0
         self._check("micro_batch", divides, f"a divisor of `batch` {self.batch}")
-        own = self.regularizer is None or is_reference(self.regularizer)
-        self._check("regularizer", own, "a class of your own, as package.module:Class")
+        importable = self.regularizer is None or is_reference(self.regularizer)
+        self._check("regularizer", importable, "a class of your own, as package.module:Class")
         self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
+        for base in type(self).__mro__:  # the checks of the method's options
+            if not issubclass(base, Config) and "__post_init__" in vars(base):
+                base.__post_init__(self)  # type: ignore[attr-defined]
 
-    def _check(self, name: str, right: bool, wanted: str) -> None:
-        value = getattr(self, name)
-        if not right or (isinstance(value, float) and not math.isfinite(value)):
-            raise UserError(f"`{name}` must be {wanted}, not {value}")
+    def _check(self, name: str, right: bool, expected: str) -> None:
+        if not right:
+            raise UserError(f"`{name}` must be {expected}, got {getattr(self, name)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Config.from_json, (self.to_json(),)
 
     def replace(self, **options: Any) -> "Config":
-        return dataclasses.replace(self, **fitting(options))
+        """Return a config with some options changed. With another `method`, options that it does not have are dropped.
+
+        Raises:
+            UserError: If the method does not have an option, or a value is wrong.
+
+        Example:
+            >>> from hypersphere.config import recipe
+            >>> recipe("byol", "digits").replace(tau=0.9).tau
+            0.9
+        """
+        same = options.get("method", self.method) == self.method
+        kind = type(self) if same else config_type(options["method"])
+        kept = {name: value for name, value in vars(self).items() if name in _declared(kind)}
+        changed = kind(**{**kept, **_coerce_options(kind, options)})
+        if same:
+            object.__setattr__(changed, "_unused", self._unused)
+        return changed
+
+    def without_unused(self) -> "Config":
+        """Return the config without options of earlier versions that its method does not have, as it is made today."""
+        return type(self)(**vars(self))
 
     def to_json(self) -> dict[str, Any]:
-        plain = dataclasses.asdict(self)
+        """Return all options, as `json.dumps` takes them."""
+        plain = {**dict(self._unused), **vars(self)}
         return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
 
     @staticmethod
-    def from_json(saved: dict[str, Any]) -> "Config":
-        return Config().replace(**saved)
+    def from_json(saved: Mapping[str, Any], *, import_method: bool = True) -> "Config":
+        """Return a saved config.
+
+        Options that its method does not have are dropped; runs of earlier versions have some. They still count in the
+        hash, so that it stays as it was.
+
+        Args:
+            saved: What `to_json` returned.
+            import_method: Whether a method of the user's own may be imported. If not, or if that fails, the config has
+                no options of the method.
+
+        Raises:
+            UserError: If an option is unknown, or a value is wrong.
+        """
+        saved = dict(saved)
+        method = saved.get("method", Config.method)
+        kind = _saved_type(method, import_method)
+        known = {name: value for name, value in saved.items() if name in _declared(kind)}
+        unused = {}
+        for name, value in saved.items():
+            if name not in known:
+                if name not in SHARED_DEFAULTS and not is_reference(method):
+                    raise unknown_option(name, [kind.method])
+                unused[name] = tuple(value) if isinstance(value, list) else value
+        config = kind(**known)
+        counted = {name: value for name, value in unused.items() if value != SHARED_DEFAULTS.get(name, _NO_DEFAULT)}
+        object.__setattr__(config, "_unused", tuple(counted.items()))
+        return config
 
     def differences(self, other: "Config") -> list[str]:
-        """Names of the fields that make the two runs' results differ."""
-        return [name for name in _HASHED if getattr(self, name) != getattr(other, name)]
+        """Return the names of this config's options that make the results of the two runs differ."""
+        defaults = _baseline(type(self))
+        return [name for name in defaults if getattr(self, name) != getattr(other, name, defaults[name])]
+
+    @property
+    def inactive(self) -> set[str]:
+        """Names of options that have no effect, because others switch them off."""
+        conditions = {declared.name: declared.metadata.get("used_if") for declared in dataclasses.fields(self)}
+        return {name for name, used in conditions.items() if used is not None and not used(self)}
 
     @property
     def data_name(self) -> str:
-        """As part of a file's name."""
+        """The dataset as part of a file name."""
         return re.sub(r"[^\w.-]+", "-", Path(self.data).name)
 
     @property
     def hash(self) -> str:
-        """Of what changes the result and is not at its default, so that a new option leaves old hashes alone."""
-        return _hash(self)
+        """Hash of the options that change the result and differ from their defaults.
+
+        A new option therefore leaves the hashes of earlier runs unchanged.
+        """
+        return _hash(self, self._unused)
 
     @property
     def title(self) -> str:
-        """The method with its regularizers, as the presets are named."""
+        """The method with its regularizers, such as byol-uni-mhe."""
         return self.method.rpartition(":")[2] + "-uni" * (self.uniformity > 0) + "-mhe" * (self.energy > 0)
 
 
+def config_type(method: str) -> type[Config]:
+    """Return the class of a method's configs: a frozen dataclass with the fields of `Config` and of its options.
+
+    Args:
+        method: Name of a method in `METHODS`, or package.module:Class.
+
+    Raises:
+        UserError: If there is no such method.
+
+    Example:
+        >>> from hypersphere.config import config_type
+        >>> config_type("moco").queue
+        4096
+    """
+    return _compose(method_of(method), method)
+
+
 @cache
-def _kinds() -> dict[str, Any]:
-    """The type of each field."""
-    return get_type_hints(Config)
+def _compose(kind: type[Method], method: str) -> type[Config]:
+    options = method_options(kind, reserved=dir(Config))
+    bases = [options, Config]
+    if kind.takes_small_crops and not issubclass(options, MultiCropOptions):
+        bases.insert(1, MultiCropOptions)
+    fields: list[Any] = [("method", str, method)]
+    parameters, _ = own_parameters(kind)
+    if "norm" in parameters:
+        fields.append(("norm", _declared(Config)["norm"][1], parameters["norm"][1]))
+    checks = {"__post_init__": Config.__post_init__}  # which calls those of the options
+    made = dataclasses.make_dataclass(
+        f"{kind.__name__}Config", fields, bases=tuple(bases), namespace=checks, frozen=True
+    )
+    return cast(type[Config], made)
+
+
+def _saved_type(method: str, import_method: bool) -> type[Config]:
+    """Return the class of a saved config: without options of the method if that cannot be imported."""
+    if not is_reference(method):
+        return config_type(method)
+    if import_method:
+        with contextlib.suppress(UserError):
+            return config_type(method)
+    return _compose(Method, method)
+
+
+def _declared(kind: type[Config]) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    """Return the fields of a config by name, each with its type."""
+    return _resolve(cast(Any, kind))  # to mypy, a dataclass is not hashable
+
+
+@cache
+def _resolve(kind: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    types = get_type_hints(kind)
+    return {declared.name: (declared, types[declared.name]) for declared in dataclasses.fields(kind)}
+
+
+def _baseline(kind: type[Config]) -> dict[str, Any]:
+    """Return the hashed options of a config with the values that its hash does not count."""
+    shared = {**{declared.name: declared.default for declared in dataclasses.fields(Config)}, **SHARED_DEFAULTS}
+    hashed = (declared for declared in dataclasses.fields(kind) if declared.metadata.get("hashed", True))
+    return {declared.name: shared.get(declared.name, declared.default) for declared in hashed}
 
 
 @lru_cache(maxsize=4096)  # results are looked up by it many times
-def _hash(config: Config) -> str:
-    chosen = {name: getattr(config, name) for name in config.differences(Config())}
-    text = json.dumps({"version": RECIPE_VERSION, **chosen}, sort_keys=True)
+def _hash(config: Config, unused: tuple[tuple[str, Any], ...]) -> str:
+    values = {name: (getattr(config, name), default) for name, default in _baseline(type(config)).items()}
+    counted = {name: value for name, (value, default) in values.items() if value != default}
+    text = json.dumps({"version": RECIPE_VERSION, **counted, **dict(unused)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def fitting(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a config as its fields have them, if there are such fields; whether they agree is another question."""
-    kinds = _kinds()
+def option_names(method: str) -> set[str]:
+    """Return the names of all options of a method, given with or without a variant such as -mhe.
+
+    Example:
+        >>> from hypersphere.config import option_names
+        >>> "queue" in option_names("moco-mhe"), "queue" in option_names("byol")
+        (True, False)
+    """
+    return set(_declared(config_type(parse_name(method, METHODS).method)))
+
+
+def unknown_option(name: str, methods: Sequence[str]) -> UserError:
+    """Return the error for an option that these methods do not have: it names the methods that have it.
+
+    Example:
+        >>> from hypersphere.config import unknown_option
+        >>> print(unknown_option("tau_end", ["simclr"]))
+        `tau_end` is not an option of simclr (byol has it)
+    """
+    having = [method for method in METHODS if name in option_names(method)]
+    if not having:
+        known = set.union(*map(option_names, methods))
+        return UserError(f"unknown option {name!r}{similar(name, known)}")
+    verb = "has" if len(having) == 1 else "have"
+    return UserError(f"`{name}` is not an option of {', '.join(methods)} ({', '.join(having)} {verb} it)")
+
+
+def coerce_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in the types of a method's config, without checking whether they agree with each other.
+
+    Args:
+        method: Name of the method, with or without a variant such as -mhe.
+        options: Options by name.
+
+    Raises:
+        UserError: If the method does not have an option, or a value has the wrong type.
+
+    Example:
+        >>> from hypersphere.config import coerce_options
+        >>> coerce_options("byol-mhe", {"energy": 1, "energy_layers": "predictor"})
+        {'energy': 1.0, 'energy_layers': ('predictor',)}
+    """
+    return _coerce_options(config_type(parse_name(method, METHODS).method), options)
+
+
+def _coerce_options(kind: type[Config], options: Mapping[str, Any]) -> dict[str, Any]:
+    declared = _declared(kind)
     for name in options:
-        if name not in kinds:
-            raise UserError(f"unknown option {name!r}{similar(name, kinds)}")
-    return {name: _fitting(name, kinds[name], value) for name, value in options.items()}
+        if name not in declared:
+            raise unknown_option(name, [kind.method])
+    return {name: coerce(name, declared[name][1], value) for name, value in options.items()}
 
 
-def _fitting(name: str, kind: Any, value: Any) -> Any:
-    """The value as its field's type has it: 10 as 10.0, "a" as Path("a") or ("a",); a choice must be one of those."""
-    if get_origin(kind) is types.UnionType:
-        if value is None:
-            return None
-        kind = next(k for k in get_args(kind) if k is not type(None))
-    if get_origin(kind) is Literal:
-        if name == "method" and is_reference(value):
-            return value
-        if value not in get_args(kind):
-            raise UserError(f"`{name}` must be one of {', '.join(get_args(kind))}, not {reprlib.repr(value)}")
-        return value
-    if get_origin(kind) is tuple:
-        if isinstance(value, Mapping):
-            value = [f"{key}={one}" for key, one in value.items()]
-        values = value if isinstance(value, list | tuple) else (value,)
-        return tuple(_fitting(name, get_args(kind)[0], part) for part in values)
-    if name in ("data", "encoder", "regularizer") and callable(value):
-        return _reference(name, value)
-    accepted, wanted = _ACCEPTED[kind]
-    if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool):
-        raise UserError(f"`{name}` must be {wanted}, not {reprlib.repr(value)}")
-    return Path(os.path.expanduser(value)) if kind is Path else kind(value)
-
-
-def _reference(name: str, value: Any) -> str:
-    reference = reference_to(value)
-    if reference is None:
-        wanted = "a name, or a function or class at the top of a module that makes it"
-        raise UserError(f"`{name}` must be {wanted}, not {type(value).__name__}")
-    return reference
-
-
-# type of a field → what may be given for it, and what it is called
-_ACCEPTED: dict[type, tuple[Any, str]] = {
-    bool: (bool, "True or False"),
-    int: (numbers.Integral, "a whole number"),
-    float: (numbers.Real, "a number"),
-    str: (str | os.PathLike, "a name"),
-    Path: (str | os.PathLike, "a path"),
-}
-_HASHED = [f.name for f in dataclasses.fields(Config) if f.metadata.get("hashed", True)]
-
-
-def worded(value: Any) -> str:
-    """The value of a field, in words."""
+def format_value(value: Any) -> str:
+    """Return the value of an option as people write it: ("a", "b") as "a + b"."""
     return " + ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
-    """The whole config of a method on a data set; `options` change it further."""
-    of_data = DATA.get(data, {}) if isinstance(data, str) else {}
-    of_method = {**preset(method), **on_photographs(method, data, of_data.get("size"))}
-    if data == "digits":
-        base = of_method["method"]
-        of_method = {**of_method, **of_data, **ON_DIGITS.get(family(base), {}), **own_defaults(base)}
-    return Config().replace(**{"data": data, **of_data, **of_method, **options})
+    """Return the config of a method on a dataset.
+
+    Args:
+        method: Name of the method, optionally with -uni (uniformity loss), -mhe (energy) or -uni-mhe.
+        data: Name of the dataset, a folder of images or a file of arrays.
+        options: Options that differ from the recipe.
+
+    Raises:
+        UserError: If the method or the dataset is unknown, or an option is wrong.
+
+    Example:
+        >>> from hypersphere.config import recipe
+        >>> recipe("byol-mhe", "digits", epochs=20).energy
+        10.0
+    """
+    name, data = parse_name(method, METHODS), coerce("data", str, data)
+    kind = method_of(name.method)
+    of_data = data_options(data)
+    published = published_recipe(kind, data, of_data.get("size"), name.energy)
+    of_method = {**recipe_on(kind, "default"), **name.variant, **published}
+    # the defaults of methods are for larger images than digits
+    parts = (of_method, of_data) if data == "digits" else (of_data, of_method)
+    on_data = {} if data == "imagenet" else recipe_on(kind, data)
+    config = config_type(name.method)
+    chosen = {"data": data, **parts[0], **parts[1], **on_data}
+    known = {option: value for option, value in chosen.items() if option in _declared(config)}  # not all in a subclass
+    return config(**{**known, **_coerce_options(config, options)})
+
+
+def photograph_options(method: str, data: str, size: int | None) -> dict[str, Any]:
+    """Return what a method changes on images with sides of `size` pixels, as its authors published it for ImageNet."""
+    name = parse_name(method, METHODS)
+    published = published_recipe(method_of(name.method), data, size, name.energy)
+    return {option: value for option, value in published.items() if option in option_names(method)}

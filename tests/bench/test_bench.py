@@ -20,6 +20,7 @@ from hypersphere.runs.pretraining import start
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.sphere import hyperspherical_energy
 from hypersphere.train import Trainer
+from tests.networks import those_of
 from tests.processes import without_privileges
 
 CPU = torch.device("cpu")
@@ -43,7 +44,8 @@ def test_operations_are_those_of_the_matrix_products():
 @pytest.mark.parametrize("name", METHODS)
 def test_the_update_of_every_method_is_timed(name, monkeypatch):
     monkeypatch.setattr(step, "matmul_rate", lambda device, precision: 0.1)
-    config = recipe(name, "digits", batch=16, hidden=16, projection=8, prototypes=16, queue=32, device="cpu")
+    small = those_of(name, hidden=16, projection=8, prototypes=16, queue=32)
+    config = recipe(name, "digits", batch=16, device="cpu", **small)
     found = step.time_step(config, execution_of(config), load_data("digits")[0], updates=1)
     assert found["images_per_second"] > 0
     assert found["tflop_per_step"] > 0

@@ -26,6 +26,7 @@ from hypersphere.train import Trainer
 from tests.distributed.own import LOOPS, Own, loop_of_ones_own, sharded_energy, unequal_shares
 from tests.distributed.updates import all_states
 
+HEADS = ["--hidden", "16", "--projection", "6"]
 OPTIONS = "encoder tests/tiny hidden 16 projection 6 optimizer sgd device cpu knn-every 0 log-every 1"
 TINY = [f"--{word}" if place % 2 == 0 else word for place, word in enumerate(OPTIONS.split(" "))]
 DIGITS = ["pretrain", "byol", "--data", "digits", "--batch", "216", "--epochs", "2", *TINY]  # 10 updates
@@ -152,7 +153,7 @@ def from_files(out: Path) -> dict[str, Any]:
 
 def of_ones_own(out: Path) -> dict[str, Any]:
     """A user's method on two processes, stopped after its fourth update and gone on with."""
-    words = [word.replace("byol", "tests.distributed.own:Own") for word in DIGITS]
+    words = [word.replace("byol", "tests.distributed.own:Own") for word in DIGITS if word not in HEADS]
 
     def work(name: str, rank: int) -> int:
         if rank == 1 and name == "own" and not (out / name).exists():

@@ -115,7 +115,7 @@ def what_the_first_cannot_write_ends_all(out, found):
 
 def shares_are_equal(found):
     assert found["codes"] == [2, 2, 2]
-    wanted = "hypersphere: --batch 128 cannot be shared out equally among 3 processes: say 126 or 129"
+    wanted = "hypersphere: --batch 128 cannot be split equally among 3 processes: choose 126 or 129"
     assert found["told"] == [wanted]
 
 

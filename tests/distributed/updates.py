@@ -12,6 +12,7 @@ from hypersphere.methods import METHODS, Batch, moco
 from hypersphere.nn import ENCODERS
 from hypersphere.runs.build import build_method, trainer_of
 from hypersphere.runs.machine import execution_of
+from tests.networks import those_of
 
 
 def tiny(channels: int, stem: str, norm: str) -> nn.Module:
@@ -36,7 +37,7 @@ SMALL = {
 }
 SPREADING = {"uniformity": 0.3, "koleo": 0.2, "variance_covariance": 0.1, "sigreg": 0.1}
 CASES: dict[str, Config] = {
-    **{name: recipe(name, "digits", **SMALL, prototypes=6, queue=24) for name in METHODS},
+    **{name: recipe(name, "digits", **those_of(name, **SMALL, prototypes=6, queue=24)) for name in METHODS},
     "byol with what spreads projections, and energy": recipe("byol-mhe", "digits", **SMALL, **SPREADING),
     "swav with a queue": recipe("swav", "digits", **SMALL, prototypes=6, codes_queue=10),
     "infomin in one group": recipe("infomin", "digits", **SMALL, queue=24, batch=12, micro_batch=6),

@@ -98,7 +98,7 @@ def test_a_deepcluster_run_is_restored_with_the_labels_of_its_epoch(tmp_path):
 
 
 def test_clusters_need_images(tmp_path):
-    with pytest.raises(UserError, match="`prototypes` 9 is more than the 8 images to be clustered"):
+    with pytest.raises(UserError, match="`prototypes` must be at most the number of images, 8, got 9"):
         made(DeepCluster, prototypes=9).start_epoch(lambda: [torch.randn(8, 6)])
 
 

@@ -261,7 +261,7 @@ def test_supervised_is_the_mean_cross_entropy_of_the_views():
     torch.testing.assert_close(method(data).loss, (one + other) / 2)
     with pytest.raises(UserError, match="labels"):
         method(batch())
-    with pytest.raises(UserError, match="two classes or more"):
+    with pytest.raises(UserError, match="at least two classes, got 0"):
         Supervised(encoder(), 6, classes=0)
 
 

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hypersphere import methods
 from hypersphere.errors import UserError
-from hypersphere.methods import BYOL, METHODS, Batch, SimCLR, Spreading
+from hypersphere.methods import BYOL, METHODS, Batch, ProjectionLoss, SimCLR
 from hypersphere.optim import LARS
 from hypersphere.sphere import uniformity
 from tests.sphere import reference
@@ -58,7 +59,7 @@ def test_byol_is_the_symmetric_loss_of_predictions_against_the_target():
 
 def test_uniformity_is_added_for_the_online_projections_of_both_views():
     method, data = byol(), batch()
-    method.spreading = (Spreading("uniformity", 0.25, partial(uniformity, t=3.0)),)
+    method.projection_losses = (ProjectionLoss("uniformity", 0.25, partial(uniformity, t=3.0)),)
     twin = copy.deepcopy(method)
     spread = []
     for view in data.views:
@@ -71,10 +72,20 @@ def test_uniformity_is_added_for_the_online_projections_of_both_views():
     )
 
 
+def test_old_names_warn():
+    with pytest.warns(DeprecationWarning, match=r"hs\.methods\.Spreading is now hs\.methods\.ProjectionLoss"):
+        assert methods.Spreading is ProjectionLoss
+    method, losses = byol(), (ProjectionLoss("uniformity", 0.25, uniformity),)
+    with pytest.warns(DeprecationWarning, match=r"Method\.spreading is now Method\.projection_losses"):
+        method.spreading = losses
+    with pytest.warns(DeprecationWarning, match=r"Method\.spreading is now Method\.projection_losses"):
+        assert method.spreading == method.projection_losses == losses
+
+
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.takes_small_crops])
 def test_more_views_than_a_method_takes_are_refused(name):
     two = batch()
-    with pytest.raises(UserError, match=f"{METHODS[name].__name__} learns from two views of each image, not 3"):
+    with pytest.raises(UserError, match=f"{METHODS[name].__name__} expects two views of each image, got 3"):
         small(name)(two._replace(views=(*two.views, two.views[0])))
 
 
@@ -84,12 +95,12 @@ def test_one_view_is_refused_but_with_labels(name):
     if name == "supervised":
         assert small(name)(one).loss.isfinite()
         return
-    with pytest.raises(UserError, match=f"{METHODS[name].__name__} learns from two views of each image, not 1"):
+    with pytest.raises(UserError, match=f"{METHODS[name].__name__} expects two views of each image, got 1"):
         small(name)(one)
 
 
 def test_views_come_in_a_batch():
-    with pytest.raises(UserError, match=r"BYOL takes an hs.methods.Batch of views, not a tuple"):
+    with pytest.raises(UserError, match=r"BYOL expects a hs.methods.Batch of views, got tuple"):
         byol()(tuple(batch()))
 
 

@@ -123,5 +123,5 @@ def test_words_are_as_wide_as_what_the_blocks_put_out():
 
 def test_an_encoder_of_other_images_is_told():
     flat = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
-    with pytest.raises(UserError, match=r"`encoder` does not take 3 × 4 × 4 images \(.*mat1 and mat2"):
+    with pytest.raises(UserError, match=r"`encoder` does not accept 3 × 4 × 4 images \(.*mat1 and mat2"):
         OBoW(flat, 6, input_shape=(3, 4, 4))

@@ -19,6 +19,7 @@ from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import ALL, BY_BATCH, BY_UPDATE, BYOL, PREDICTOR_A2, TABLES
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.report.markdown import results_page
+from tests.networks import those_of
 from tests.paper.made import result
 
 
@@ -173,4 +174,4 @@ def test_what_an_update_does_once_is_shared_by_its_images():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_counted_without_computing(method):
-    assert cost.seconds(recipe(method, "digits", hidden=16, projection=8, epochs=1), tflops=1) > 0
+    assert cost.seconds(recipe(method, "digits", epochs=1, **those_of(method, hidden=16, projection=8)), tflops=1) > 0

@@ -7,7 +7,7 @@ import hypersphere as hs
 from hypersphere.config import recipe
 from hypersphere.errors import UserError
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
-from hypersphere.runs.build import build_method, regularizer_of, spreadings_of
+from hypersphere.runs.build import build_method, projection_losses_of, regularizer_of
 from hypersphere.train import read_metrics
 from tests.networks import SMALL_ENCODER
 
@@ -75,5 +75,5 @@ def test_a_run_with_each(tmp_path, method, options, term):
 
 
 def test_what_spreads_features_is_off_by_default():
-    assert spreadings_of(recipe("byol", "digits")) == ()
+    assert projection_losses_of(recipe("byol", "digits")) == ()
     assert not any("sigreg" in name for name in build_method(recipe("byol", "digits", **SMALL), 1).state_dict())

@@ -22,7 +22,7 @@ from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.pretraining import pretrain
 from hypersphere.train import Interrupted, load_checkpoint, read_metrics, record
 from hypersphere.views import Views
-from tests.networks import SMALL_ENCODER, small
+from tests.networks import SMALL_ENCODER, small, those_of
 
 SMALL = {"encoder": SMALL_ENCODER, "hidden": 16, "projection": 8, "device": "cpu"}
 CPU = torch.device("cpu")
@@ -121,7 +121,8 @@ def test_ratios_of_known_gradients():
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "byol"])
 def test_every_method_has_ratios(digits, name):
-    config = recipe(f"{name}-mhe", "digits", **SMALL, **({"small_crops": 1} if name in ("swav", "dino") else {}))
+    crops = {"small_crops": 1} if name in ("swav", "dino") else {}
+    config = recipe(f"{name}-mhe", "digits", **those_of(name, **SMALL), **crops)
     method = built(config)
     (monitor,) = gradient_monitors(config, method, *digits)
     found = monitor(method.encoder)

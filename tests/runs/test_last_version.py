@@ -16,6 +16,7 @@ from hypersphere.nn import build_encoder
 from hypersphere.runs.build import build_method
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.runs.results import read_results
+from tests.networks import those_of
 
 WRITTEN = Path(__file__).parents[1] / "fixtures/v0.1.0"
 THERE = "/tmp/v0.1.0"  # where the fixtures were when they were made
@@ -145,7 +146,7 @@ def test_the_results_of_a_sweep(there):
     files = {file.name: file.read_bytes() for file in (there / "sweep/results").iterdir()}
     read = read_results(there / "sweep/results")
     assert sorted(result.file for result in read) == sorted(files)
-    options = {"encoder": "tiny_encoder:tiny", "hidden": 8, "projection": 4, "queue": 64, "prototypes": 8}
+    options = {"encoder": "tiny_encoder:tiny", "hidden": 8, "projection": 4}
     over = {"lr": [0.008, 1e30], "seed": [0, 1]}
     results = hs.sweep("byol", "digits", over=over, probes=("knn",), epochs=1, out="sweep", workers=1, **options)
     assert [path.name for path in (there / "sweep").iterdir()] == ["results"]
@@ -168,6 +169,6 @@ def test_encoders_and_methods_have_the_same_weights():
         if norm:
             assert shapes(build_encoder(encoder, stem="cifar", norm=norm)) == state, name
         else:
-            config = recipe_for(name, "digits", hidden=8, projection=4, queue=64, prototypes=8)
+            config = recipe_for(name, "digits", **those_of(name, hidden=8, projection=4, queue=64, prototypes=8))
             assert shapes(build_method(config, 1, 10)) == state, name
     assert known.keys() >= set(METHODS)

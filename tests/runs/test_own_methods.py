@@ -1,17 +1,17 @@
 """Methods that users wrote: their recipes and options, in runs and sweeps, and what is wrong with them."""
 
-import dataclasses
-import inspect
+import json
+import re
 import sys
 
 import pytest
+import torch
 
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Method
-from hypersphere.presets import OF_METHODS
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.report.page import _own_loss
 from hypersphere.report.portrait import portray
@@ -66,12 +66,15 @@ class Short(Method):
 
 def test_a_method_of_ones_own(own_folder, capsys):
     (own_folder / "own_nets.py").write_text(METHOD)
-    words = ["--data", "digits", "--encoder", "own_nets:Small", "--epochs", "4", "--tau", "0.9"]
-    assert main(["pretrain", "own_nets:Mine-uni-mhe", *words]) == 0
+    words = ["--data", "digits", "--encoder", "own_nets:Small", "--epochs", "4"]
+    assert main(["pretrain", "own_nets:Mine-uni-mhe", *words, "--tau", "0.9"]) == 2
+    told = "--tau is not an option of own_nets:Mine (byol, moco, infomin, dino, obow have it)"
+    assert capsys.readouterr().err == f"hypersphere: {told}\n"
+    assert main(["pretrain", "own_nets:Mine-uni-mhe", *words, "--trust", "0.9"]) == 0
     (run,) = (own_folder / "runs").iterdir()
     assert run.name.startswith("Mine-uni-mhe-digits-")
     told = capsys.readouterr().err
-    assert "hypersphere: tau: of no effect on Mine-uni-mhe with digits" in told
+    assert "hypersphere: trust: of no effect on Mine-uni-mhe with digits" in told
     assert "hypersphere: Mine-uni-mhe: regularizes the weights of projector\n" in told
     metrics = hs.load_run(run).metrics
     assert {"mine", "uniformity", "regularizer"} <= metrics[0].keys()
@@ -85,7 +88,7 @@ def test_a_method_of_ones_own(own_folder, capsys):
     assert main(["methods", "own_nets:Mine-mhe"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("own_nets:Mine-mhe\n\nViews alike, projections apart.\n\n")
-    assert told.endswith(", energy 10.0,\n    energy_layers heads\n")
+    assert told.endswith(", energy 10.0, energy_layers\n    heads, projection 8\n")
     again = hs.pretrain(referred_to("own_nets:Mine"), "digits", encoder="own_nets:Small", epochs=1, progress=False)
     assert again.config.method == "own_nets:Mine"
     assert again.config.energy == again.config.uniformity == 0
@@ -165,7 +168,7 @@ def test_a_methods_own_defaults_count(own_folder):
     assert hs.pretrain("own_nets:Right", hidden=9, temperature=0.2, **options).method.told[:2] == (9, 0.2)
     steps = [line for line in run.metrics if "lr" in line]
     assert [line["step"] for line in steps] == list(range(1, run.step + 1))
-    assert hs.pretrain("own_nets:Needs", extra={"gamma": 2}, **options).step == run.step
+    assert hs.pretrain("own_nets:Needs", gamma=2, **options).step == run.step
 
 
 @pytest.mark.parametrize("data", ["cifar10", "digits", "stl10", "imagenet", "imagenette"])
@@ -215,12 +218,6 @@ def test_the_energy_is_that_of_every_head_there_is(own_folder):
     assert one.per_layer() == other.per_layer()
 
 
-def test_every_option_of_our_methods_is_one_that_others_may_have():
-    fields = {field.name for field in dataclasses.fields(Config)} - {"encoder"}
-    for kind in METHODS.values():
-        assert set(inspect.signature(kind.__init__).parameters) & fields <= OF_METHODS | {"seed", "epochs"}
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -228,10 +225,10 @@ def test_every_option_of_our_methods_is_one_that_others_may_have():
         ("Long", "forward of Long must return Step"),
         ("Idle", "returned a loss that does not depend on any weight"),
         ("Numbers", "its term a must be a tensor of one number"),
-        ("Nothing-uni", "no projections: there is nothing to spread"),
+        ("Nothing-uni", "Nothing passes no projections to self.step"),
         ("Base", "own_nets:Base must implement forward"),
-        ("Needs", "its __init__ needs more than is known (missing a required argument: 'gamma')"),
-        ("Careless", "must keep the network that it is given as self.encoder"),
+        ("Needs", "own_nets:Needs has no default for its option --gamma: pass a value"),
+        ("Careless", "must set self.encoder to the network that it gets"),
     ],
 )
 def test_mistakes_in_a_method_are_told(own_folder, capsys, name, told):
@@ -252,48 +249,143 @@ def test_mistakes_in_modules_are_told(own_folder, capsys):
 
 def test_our_classes_are_known_by_their_names(own_folder):
     (own_folder / "own_nets.py").write_text(METHOD)
-    small = {"encoder": "own_nets:Small", "epochs": 1, "hidden": 16}
-    run = hs.pretrain(BYOL, data="digits", progress=False, **small)
+    small = {"encoder": "own_nets:Small", "epochs": 1}
+    run = hs.pretrain(BYOL, data="digits", hidden=16, progress=False, **small)
     assert run.config.method == "byol"
     mine = referred_to("own_nets:Mine")
     options = {**small, "probes": ["knn"], "out": "sweep"}
-    found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, workers=0, **options)
+    found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, workers=0, hidden=16, **options)
     assert [result.config.method for result in found] == ["byol", "own_nets:Mine"]
     (apart,) = hs.sweep(mine, "digits", over={"seed": [1]}, workers=1, **options)  # in a process of its own
     assert apart.config.method == "own_nets:Mine"
 
 
+OWN = ["pretrain", "own_nets:Mine", "--data", "digits", "--encoder", SMALL_ENCODER, "--epochs", "1", "--out", "run"]
+
+
 def test_options_that_only_ones_own_method_has(own_folder, capsys):
     (own_folder / "own_nets.py").write_text(METHOD)
-    words = [
-        "pretrain",
-        "own_nets:Mine",
-        "--data",
-        "digits",
-        "--encoder",
-        SMALL_ENCODER,
-        "--epochs",
-        "1",
-        "--out",
-        "run",
-    ]
-    words += ["--extra"]
-    assert main([*words, "share=0.25", "kind=hard", "deep=[1, 2]"]) == 0
+    assert main([*OWN, "--share", "0.25", "--kind=hard", "--deep", "3"]) == 0
+    run = hs.load_run("run")
+    assert run.method.told == (0.25, "hard", 3)
+    options = {"share": 0.25, "kind": "hard", "deep": 3}
+    twin = hs.pretrain("own_nets:Mine", data="digits", encoder=SMALL_ENCODER, epochs=1, progress=False, **options)
+    assert twin.config.hash == run.config.hash != recipe("own_nets:Mine", "digits", encoder=SMALL_ENCODER).hash
+    assert hs.load_run(twin.path).method.told == (0.25, "hard", 3)
+    listed = run.config.replace(deep=[1, (2, "a")])
+    assert build_method(listed, 1).told[2] == Config.from_json(json.loads(json.dumps(listed.to_json()))).deep
+    for words, told in (
+        (["--shar", "1"], "unknown option --shar: did you mean --share"),
+        (["--share", "much"], "--share.*'much'"),
+        (["--queue", "8"], r"--queue is not an option of own_nets:Mine \(moco, infomin have it\)"),
+        (["--hidden", "8"], "--hidden is not an option of own_nets:Mine"),
+    ):
+        assert main([*OWN, *words]) == 2
+        assert re.search(told, capsys.readouterr().err)
+    with pytest.raises(UserError, match="`share` must be a number, got 'much'"):
+        hs.pretrain("own_nets:Mine", "digits", share="much")
+    with pytest.raises(UserError, match="`deep` must be a number, a string, True, False, None or a list of them"):
+        hs.pretrain("own_nets:Mine", "digits", deep={1: 2})
+    with pytest.raises(SystemExit):
+        main(["pretrain", "own_nets:Mine", "--help"])
+    assert re.search(r"--share FLOAT +\(default: 0.5\)", capsys.readouterr().out)
+
+
+def test_options_of_ones_own_method_can_be_swept(own_folder):
+    (own_folder / "own_nets.py").write_text(METHOD)
+    over = {"method": ["own_nets:Mine", "byol"], "share": [0.5, 0.25]}
+    small = {"encoder": SMALL_ENCODER, "epochs": 1, "probes": ["knn"], "workers": 0}
+    found = hs.sweep("byol", "digits", over=over, hidden=16, **small)
+    assert [getattr(result.config, "share", None) for result in found] == [0.5, 0.25, None, None]
+    assert found[2] == found[3]
+    with pytest.raises(UserError, match=r"^unknown option 'shere': did you mean 'share'"):
+        hs.sweep("own_nets:Mine", "digits", over={"shere": [1]}, **small)
+
+
+def test_extra_still_works_with_a_warning(own_folder, capsys):
+    (own_folder / "own_nets.py").write_text(METHOD)
+    words = [*OWN, "--extra"]
+    with pytest.warns(DeprecationWarning, match="`extra` is deprecated: pass options by their names"):
+        assert main([*words, "share=0.25", "kind=hard", "deep=[1, 2]"]) == 0
     run = hs.load_run("run")
     assert run.method.told == (0.25, "hard", [1, 2])
     options = {"share": 0.25, "kind": "hard", "deep": [1, 2]}
-    twin = hs.pretrain("own_nets:Mine", data="digits", encoder=SMALL_ENCODER, epochs=1, extra=options, progress=False)
+    with pytest.warns(DeprecationWarning, match="`extra` is deprecated"):
+        twin = hs.pretrain(
+            "own_nets:Mine", data="digits", encoder=SMALL_ENCODER, epochs=1, extra=options, progress=False
+        )
     assert twin.config.hash == run.config.hash
+    choices = "projection, share, kind, deep"
     for word in ("sheer=1", "share", "hidden=3", "encoder=3"):
-        assert main([*words, word]) == 2
-        told = f"--extra {word} must be name=value of an option that Mine alone has (there are share, kind, deep)"
-        assert told in capsys.readouterr().err
-    assert main([*words, "kind=a", "kind=b"]) == 2
-    assert "--extra says kind twice" in capsys.readouterr().err
+        with pytest.raises(UserError) as error:
+            build_method(run.config.replace(extra=(word,)), 1)
+        told = f"`extra` must be name=value with an option of Mine (choose from {choices}), got {word!r}"
+        assert str(error.value) == told
+    with pytest.raises(UserError, match="`extra` has kind twice"):
+        build_method(run.config.replace(extra=("kind=a", "kind=b")), 1)
     method = build_method(run.config.replace(extra=("share=false", "kind=True", "deep=none")), 1)
     assert method.told == (False, True, "none")
-    assert main(["pretrain", "byol", "--data", "digits", "--extra", "a=1"]) == 2
-    assert "that byol alone has (it has none)" in capsys.readouterr().err
+
+
+DECLARED = """
+from dataclasses import dataclass
+from hypersphere.methods import BYOL, option
+
+class Declared(BYOL):
+    @dataclass(frozen=True)
+    class Options(BYOL.Options):
+        tau: float = option(0.5, least=0, most=1)
+        margin: float = option(0.2, above=0)
+        "How far apart."
+
+    def __init__(self, encoder, features, margin=0.2, **options):
+        super().__init__(encoder, features, **options)
+        self.margin = margin
+
+class Passing(BYOL):
+    def __init__(self, encoder, features, margin: float = 0.2, **options):
+        super().__init__(encoder, features, **options)
+        self.margin = margin
+
+class Thawed(BYOL):
+    @dataclass
+    class Options:
+        margin: float = 0.2
+"""
+
+
+def test_options_may_be_declared_or_passed_on_to_a_method_of_ours(own_folder, capsys):
+    (own_folder / "own_nets.py").write_text(DECLARED)
+    ours = vars(recipe("byol", "stl10"))
+    for name, tau in (("Declared", 0.5), ("Passing", 0.996)):
+        config = recipe(f"own_nets:{name}", "stl10", margin=1)
+        assert vars(config) == {**ours, "method": f"own_nets:{name}", "tau": tau, "margin": 1.0}
+        method = build_method(recipe(f"own_nets:{name}", "digits", norm="none", hidden=9, margin=3), 1)
+        assert (method.margin, method.projector[0].out_features) == (3.0, 9)
+        assert not any(isinstance(layer, torch.nn.BatchNorm1d) for layer in method.projector)
+    with pytest.raises(UserError, match=r"`margin` must be above 0, got 0\.0"):
+        recipe("own_nets:Declared", margin=0)
+    with pytest.raises(SystemExit):
+        main(["pretrain", "own_nets:Declared", "--help"])
+    assert re.search(r"--margin FLOAT +How far apart. \(default: 0.2\)", capsys.readouterr().out)
+    with pytest.raises(UserError, match=r"Thawed\.Options must be a frozen dataclass"):
+        recipe("own_nets:Thawed")
+
+
+def test_saved_configs_are_read_without_the_code_of_their_method(own_folder):
+    """Whose options count as they were saved."""
+    (own_folder / "own_nets.py").write_text(METHOD)
+    saved = recipe("own_nets:Mine", "digits", share=0.25).to_json()
+    before = Config.from_json(saved)
+    sys.modules.pop("own_nets")
+    bare = Config.from_json(saved, import_method=False).replace(epochs=3)
+    assert "own_nets" not in sys.modules
+    assert not hasattr(bare, "share")
+    assert bare.to_json() == {**saved, "epochs": 3}
+    (own_folder / "own_nets.py").unlink()
+    assert Config.from_json(saved).to_json() == before.to_json() == saved
+    with pytest.raises(UserError, match="there is no module own_nets"):
+        build_method(bare, 1)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +395,7 @@ def test_options_that_only_ones_own_method_has(own_folder, capsys):
         ("math:pi", "math:pi must be a subclass of hypersphere.methods.Method"),
         ("own_nets:Short", "its __init__ must take features"),
         ("own_nets:Unmade", "own_nets:Unmade: its __init__ must call super().__init__() first"),
-        ("own_nets:Ungrouped", "parameter_groups of Ungrouped must give a list of dicts, each with params"),
+        ("own_nets:Ungrouped", "parameter_groups of Ungrouped must return a list of dicts, each with params"),
         ("own_nets:mine", "there is no mine in own_nets: did you mean 'Mine'"),
         ("byool", "your own as package.module:Class"),
     ],
@@ -318,5 +410,5 @@ def test_a_class_in_a_function_is_refused():
     class Hidden(Method):
         def forward(self, batch): ...
 
-    with pytest.raises(UserError, match="Hidden must stand at the top of a module"):
+    with pytest.raises(UserError, match="Hidden must be at the top level of a module"):
         hs.pretrain(Hidden, data="digits")

@@ -20,7 +20,8 @@ from hypersphere.data.named import FileSource, Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.evaluate.finetune import fine_tune
-from hypersphere.presets import DATA, PRESETS
+from hypersphere.methods import METHODS
+from hypersphere.presets import DATA
 from hypersphere.runs import machine
 from hypersphere.runs.build import build_method
 from hypersphere.runs.idle import unused_options
@@ -148,7 +149,7 @@ def test_fine_tuning_that_diverges_is_told_and_not_kept(folder, capsys, monkeypa
 
 
 def test_clusters_must_be_fewer_than_images_before_there_is_a_folder(tmp_path):
-    with pytest.raises(UserError, match="`prototypes` 2000 is more than the 1137 images to be clustered"):
+    with pytest.raises(UserError, match="`prototypes` must be at most the number of images, 1137, got 2000"):
         hs.pretrain("deepcluster", "digits", prototypes=2000, out=tmp_path / "run", **OPTIONS)
     assert not (tmp_path / "run").exists()
     np.savez(tmp_path / "few.npz", images=np.zeros((120, 32, 32), np.uint8))
@@ -349,15 +350,12 @@ def test_mistakes_in_python_name_options_as_python_does(tmp_path):
 @pytest.mark.parametrize(
     ("method", "options", "idle"),
     [
-        ("byol", {"temperature": 0.2, "queue": 64, "energy_s": 1.0}, ["energy_s", "queue", "temperature"]),
+        ("byol", {"uniformity_t": 1.0, "energy_s": 1.0, "trust": 0.1}, ["energy_s", "trust", "uniformity_t"]),
         ("byol-mhe", {"energy_s": 1.0, "tau": 0.9, "hidden": 32, "norm": "group"}, []),
-        ("simclr", {"tau": 0.9, "size": 64, "labels": "x.csv"}, ["labels", "size", "tau"]),
-        ("simclr-uni", {"uniformity_t": 3.0, "temperature": 0.2, "small_side": 0.4}, ["small_side"]),
-        (
-            "dino",
-            {"teacher_temperature": 0.05, "tau": 0.9, "small_crops": 2, "small_side": 0.4, "predictor": False},
-            ["predictor"],
-        ),
+        ("simclr", {"momentum": 0.8, "size": 64, "labels": "x.csv"}, ["labels", "momentum", "size"]),
+        ("simclr-uni", {"uniformity_t": 3.0, "temperature": 0.2, "regularizer_weight": 2.0}, ["regularizer_weight"]),
+        ("dino", {"teacher_temperature": 0.05, "tau": 0.9, "small_crops": 2, "small_side": 0.4}, []),
+        ("dino", {"small_side": 0.4, "small_area": (0.1, 0.2)}, ["small_area", "small_side"]),
     ],
 )
 def test_options_that_change_nothing_are_known(method, options, idle):
@@ -365,7 +363,7 @@ def test_options_that_change_nothing_are_known(method, options, idle):
 
 
 def test_a_recipe_has_no_such_options():
-    assert [(method, data) for method in PRESETS for data in DATA if unused_options(recipe(method, data))] == []
+    assert [(method, data) for method in METHODS for data in DATA if unused_options(recipe(method, data))] == []
 
 
 def test_unused_options_are_told(tmp_path, capsys):
@@ -373,14 +371,14 @@ def test_unused_options_are_told(tmp_path, capsys):
         "byol",
         data="digits",
         epochs=1,
-        queue=64,
+        trust=0.1,
         encoder=SMALL_ENCODER,
         hidden=16,
         out=tmp_path / "run",
         progress=False,
     )
     assert capsys.readouterr().err.splitlines() == [
-        "hypersphere: queue: of no effect on byol with digits",
+        "hypersphere: trust: of no effect on byol with digits",
         "hypersphere: byol: tests/small, input 8 × 8, batch 128, 1 epoch; 1,137 training images, 300 held out",
     ]
     assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} updates)"

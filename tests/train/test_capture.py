@@ -13,13 +13,15 @@ from hypersphere.runs.build import build_method, trainer_of
 from hypersphere.runs.machine import execution_of
 from hypersphere.train import Captured, Trainer
 from hypersphere.views import RECIPES, Views
+from tests.networks import those_of
 
 OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "supervised")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def trainer(name="byol-mhe", **options):
-    config = recipe(name, "digits", hidden=64, projection=16, device="cuda", **options)
+    small = those_of(name, hidden=64, projection=16)
+    config = recipe(name, "digits", device="cuda", **small, **options)
     how = execution_of(config)
     torch.manual_seed(0)
     method = build_method(config, 1, 10).to(how.device).to(memory_format=how.layout).train()

@@ -126,7 +126,7 @@ def test_the_lines_of_the_card_load_weights_as_parametrizations_put_them_out(her
     images = torch.randn(4, 1, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(found["model"](images), hs.load("run").encoder(images))
-    with pytest.raises(UserError, match="own_nets:Lazy is lazy: run a batch through it where it is made"):
+    with pytest.raises(UserError, match="own_nets:Lazy is lazy: run a batch through it in the function that builds it"):
         hs.pretrain("byol", "digits", encoder="own_nets:Lazy", epochs=1)
 
 
@@ -138,18 +138,18 @@ def test_a_function_is_given_as_itself_in_python(here):
     assert run.config.encoder == "own_nets:grey"
     again = hs.pretrain(resume="run", progress=False)
     assert again.step == run.step
-    with pytest.raises(UserError, match="a function or class at the top of a module that makes it, not Small"):
+    with pytest.raises(UserError, match="a function or class at the top level of a module, got Small"):
         hs.pretrain("byol", data="digits", encoder=own_nets.grey())
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("own_nets:lying", r"made \(2, 24\) of 2 images, not \(2, 23\) as num_features says"),
+        ("own_nets:lying", r"returned the shape \(2, 24\); its num_features promises \(2, 23\)"),
         ("own_nets:unmeasured", "without num_features"),
         ("own_nets:nothing", "must return a torch.nn.Module, got int"),
         ("own_nets:nn", "must be a function or class that returns a network, got module"),
-        ("own_nets:Several", "does not take the .*the encoder must return a tensor of features, got tuple"),
+        ("own_nets:Several", "does not accept the .*the encoder must return a tensor of features, got tuple"),
         ("own_nets:InPlace", "own_nets:InPlace changes its input in place"),
         ("own_nets:gray", "there is no gray in own_nets: did you mean 'grey'"),
         ("own_notes:grey", "there is no module own_notes in this folder"),

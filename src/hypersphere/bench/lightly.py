@@ -14,6 +14,7 @@ from hypersphere.bench.timing import now, seconds
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.errors import UserError
+from hypersphere.methods import BYOL
 from hypersphere.views import Augmentation
 
 
@@ -81,6 +82,7 @@ class Model(nn.Module):
         from torchvision.models import get_model
 
         super().__init__()
+        assert isinstance(config, BYOL.Options)
         self.backbone = get_model(config.encoder.removeprefix("torchvision/"), weights=None)
         features = self.backbone.fc.in_features
         self.backbone.fc = nn.Identity()

@@ -3,6 +3,7 @@
 import dataclasses
 import textwrap
 from collections.abc import Sequence
+from inspect import cleandoc, getmodule
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
@@ -11,6 +12,7 @@ from hypersphere.cli.options import parse
 
 if TYPE_CHECKING:
     from hypersphere.config import Config
+    from hypersphere.methods import Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,26 +27,37 @@ class MethodsOptions:
 
 def run(words: Sequence[str]) -> None:
     name = parse("methods", MethodsOptions, words).method
-    from inspect import getdoc, getmodule
-
     from hypersphere.config import recipe
     from hypersphere.methods import METHODS, method_of
 
-    chosen = recipe(name).method if name is not None else None
-    for key, kind in METHODS.items() if chosen is None else [(chosen, method_of(chosen))]:
-        paper = f": {(getmodule(kind).__doc__ or '').splitlines()[0]}" if key in METHODS else ""
-        print(f"{name or key}{paper}")
-        if chosen is not None and kind.__doc__:
-            print(f"\n{getdoc(kind)}\n")
-        print(_defaults(recipe(name or key)))
+    if name is not None:
+        config = recipe(name)
+        kind = method_of(config.method)
+        print(f"{name}{_paper(kind) if config.method in METHODS else ''}")
+        if kind.__doc__:
+            print(f"\n{_description(kind.__doc__)}\n")
+        print(_defaults(config))
+        return
+    for key, kind in METHODS.items():
+        print(f"{key}{_paper(kind)}\n{_defaults(recipe(key))}")
+
+
+def _paper(kind: "type[Method]") -> str:
+    """Return the first line of the method's file."""
+    return f": {(getmodule(kind).__doc__ or '').splitlines()[0]}"
+
+
+def _description(docstring: str) -> str:
+    """Return a docstring without its sections for programmers."""
+    return cleandoc(docstring).partition("\n\nArgs:")[0]
 
 
 def _defaults(config: "Config") -> str:
-    """The options that decide a run most, and those that the method changes."""
-    from hypersphere.config import Config, worded
+    """Return the options that decide a run most, and those that differ from BYOL's."""
+    from hypersphere.config import format_value, recipe
 
     shown = ["epochs", "batch", "optimizer", "lr", "weight_decay"]
-    shown += [option for option in config.differences(Config()) if option not in (*shown, "method")]
+    shown += [option for option in config.differences(recipe("byol")) if option not in (*shown, "method")]
     shown += ["energy_layers"] if config.energy and "energy_layers" not in shown else []
-    values = [f"{option} {worded(getattr(config, option))}" for option in shown]
+    values = [f"{option} {format_value(getattr(config, option))}" for option in shown]
     return textwrap.fill(", ".join(values), 100, initial_indent="    ", subsequent_indent="    ")

@@ -76,10 +76,19 @@ def parse_run_options(command: str, own: type, words: Sequence[str]) -> dict[str
 
 
 def run_option_types(method: str | None) -> dict[str, Any]:
-    """Type of each option that a run of a method may have, by name."""
-    from hypersphere.config import Config
+    """Type of each option that a run of any method may have, by name.
 
-    return {name: hint for name, hint in get_type_hints(Config, include_extras=True).items() if name != "method"}
+    What the chosen method does not have is refused later, with the names of the methods that have it.
+    """
+    from hypersphere.config import config_type, option_names
+    from hypersphere.methods import METHODS
+    from hypersphere.methods.recipes import parse_name
+
+    methods = [*METHODS]
+    if method is not None and ":" in method:  # the user's own
+        methods.append(parse_name(method, METHODS).method)
+    hints = {name: get_type_hints(config_type(name), include_extras=True) for name in methods}
+    return {name: hints[m][name] for m in methods for name in option_names(m) if name != "method"}
 
 
 def default_config(given: Mapping[str, Any]) -> "Config":

@@ -117,7 +117,7 @@ def parse_grid(method: str, over: Sequence[str], given: Mapping[str, Any]) -> di
 def _print_results(points: "Sequence[Point]", found: "Mapping[str, Result]") -> None:
     from rich.table import Table
 
-    from hypersphere.config import worded
+    from hypersphere.config import format_value
     from hypersphere.sweeps.grid import rows
     from hypersphere.util.progress import table_console
 
@@ -129,5 +129,5 @@ def _print_results(points: "Sequence[Point]", found: "Mapping[str, Result]") -> 
         table.add_column(name, justify="right")
     for row in made:
         numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
-        table.add_row(*map(worded, row.values.values()), row.runs, *numbers)
+        table.add_row(*map(format_value, row.values.values()), row.runs, *numbers)
     table_console().print(table)

@@ -147,7 +147,8 @@ def _of_exported(folder: Path, wishes: Wishes) -> Subject:
     about = read_card(folder / CARD).get("run")
     if not isinstance(about, dict):
         raise UserError(f"{folder / CARD} does not say which run it is of: name its weights, and `encoder`")
-    config, run = _located(Config.from_json(about["config"]).replace(root=None), wishes), folder.absolute().parent
+    config = Config.from_json(about["config"], import_method=False)  # a card may come from anywhere
+    config, run = _located(config.replace(root=None), wishes), folder.absolute().parent
     listed = (run / FILES).is_file() and (run / "run.json").is_file() and load_config(run).hash == about["hash"]
     if wishes.data is None and not listed:
         dataset = Dataset.resolve(config)

@@ -1,18 +1,26 @@
-"""Methods by name. A new one is a file here and a line below; or a class of the user's, `package.module:Class`."""
+"""Methods: one file each, with its loss, its options and its recipes. A new one is a file and a line in `METHODS`.
+
+May import: distributed, nn, optim, sphere, util.
+"""
+
+import warnings
+from typing import Any
 
 from hypersphere.errors import UserError
 from hypersphere.methods.barlow import BarlowTwins
-from hypersphere.methods.base import Batch, Features, Method, Spreading, Step
+from hypersphere.methods.base import Batch, Features, Method, ProjectionLoss, Step
 from hypersphere.methods.byol import BYOL
 from hypersphere.methods.deepcluster import DeepCluster
 from hypersphere.methods.dino import DINO
 from hypersphere.methods.infomin import InfoMin
 from hypersphere.methods.moco import MoCo
 from hypersphere.methods.obow import OBoW
+from hypersphere.methods.options import MultiCropOptions, NoOptions, ProjectorOptions
 from hypersphere.methods.simclr import SimCLR
 from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
+from hypersphere.util.options import option
 from hypersphere.util.written import class_at, is_reference, reference_to
 
 __all__ = [
@@ -26,15 +34,19 @@ __all__ = [
     "InfoMin",
     "Method",
     "MoCo",
+    "MultiCropOptions",
+    "NoOptions",
     "OBoW",
+    "ProjectionLoss",
+    "ProjectorOptions",
     "SimCLR",
     "SimSiam",
-    "Spreading",
     "Step",
     "Supervised",
     "SwAV",
     "method_of",
     "name_of",
+    "option",
 ]
 
 METHODS: dict[str, type[Method]] = {
@@ -53,16 +65,48 @@ METHODS: dict[str, type[Method]] = {
 
 
 def name_of(kind: type[Method]) -> str:
-    """By which a config knows a method, one of ours or of a user's."""
-    ours = {known: name for name, known in METHODS.items()}
-    reference = ours.get(kind) or reference_to(kind)
+    """Return the name under which a config keeps a method: its name in `METHODS`, or package.module:Class.
+
+    Args:
+        kind: Class of the method.
+
+    Raises:
+        UserError: If the class is not at the top level of a module, so that it could not be imported again.
+
+    Example:
+        >>> hs.methods.name_of(hs.methods.MoCo)
+        'moco'
+    """
+    names = {known: name for name, known in METHODS.items()}
+    reference = names.get(kind) or reference_to(kind)
     if reference is None:
-        raise UserError(f"`method` {kind.__name__} must stand at the top of a module, to be found again")
+        raise UserError(f"`method` {kind.__name__} must be at the top level of a module, so that it can be imported")
     return reference
 
 
 def method_of(name: str) -> type[Method]:
-    if not is_reference(name):
-        return METHODS[name]
-    duty = "forward, which makes the loss of a batch"
-    return class_at(name, Method, duty, {"encoder", "features"})  # type: ignore[type-abstract]
+    """Return the class of a method, by its name in `METHODS` or as package.module:Class.
+
+    Args:
+        name: Name of the method, without a variant such as -mhe.
+
+    Raises:
+        UserError: If there is no such method, or the class is not a `Method` with a `forward`.
+
+    Example:
+        >>> hs.methods.method_of("moco").__name__
+        'MoCo'
+    """
+    if is_reference(name):
+        duty = "forward, which computes the loss of a batch"
+        return class_at(name, Method, duty, {"encoder", "features"})  # type: ignore[type-abstract]
+    if not isinstance(name, str) or name not in METHODS:
+        raise UserError(f"`method` must be one of {', '.join(METHODS)}, got {name!r}")
+    return METHODS[name]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Spreading":
+        warnings.warn("hs.methods.Spreading is now hs.methods.ProjectionLoss", DeprecationWarning, stacklevel=2)
+        return ProjectionLoss
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

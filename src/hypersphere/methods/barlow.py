@@ -1,13 +1,18 @@
-"""Barlow Twins (Zbontar et al. 2021): the same number in both views, and another number in each dimension."""
+"""Barlow Twins (Zbontar et al. 2021): correlate each dimension across the views, and decorrelate the dimensions."""
+
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import gather
 from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere.unit import widen, without_autocast
+from hypersphere.util.options import option
 
 
 def cross_correlation(z1: Tensor, z2: Tensor) -> Tensor:
@@ -27,25 +32,59 @@ def barlow_loss(z1: Tensor, z2: Tensor, redundancy: float) -> Tensor:
 
 
 class BarlowTwins(Method):
-    """With λ = 0.005 and LARS of lr 0.2 and weight decay 1.5e-6, as published for ImageNet; the paper has no CIFAR.
+    """Barlow Twins: the cross-correlation of the two views approaches the identity matrix.
 
-    Published for ImageNet, and as here: a projector of three layers of 8192 (on CIFAR, for a ResNet-18, 2048), batch
-    2048, 1000 epochs (on CIFAR BYOL's 1024 and 300), BYOL's augmentations. Published besides: norms and biases at a
-    learning rate of 0.0048; λ 0.0051 in the authors' code. Different here: the loss is that of the paper divided by the
-    number of dimensions D, so that it has one scale at any width and beside other losses. To LARS, which takes a
-    direction from gradient and weight decay, that is D times the weight decay; norms and biases, which it leaves alone,
-    get smaller steps by it as they do there by their learning rate.
+    Published for ImageNet, and as here: λ 0.005, LARS of lr 0.2 and weight decay 1.5e-6, a projector of three layers of
+    8192, batch 2048, 1000 epochs, and BYOL's augmentations. The paper does not report CIFAR: here three layers of 2048
+    for a ResNet-18, with BYOL's batch of 1024 and 300 epochs.
+
+    Not adopted: norms and biases at a learning rate of 0.0048; the λ of 0.0051 in the authors' code.
+
+    Different here: the loss is the paper's, divided by the number of dimensions D, so that it has one scale at any
+    width and beside other losses. For LARS, which takes a direction from gradient and weight decay, this is a weight
+    decay D times as large. Norms and biases, which LARS does not adapt, take smaller steps, as they do there by their
+    learning rate.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        norm: Normalization in the projector.
+        hidden: Hidden units of the projector, and of the predictor if there is one.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        layers: Linear layers of the projector.
+        redundancy: Weight λ of the correlations between dimensions.
+
+    Example:
+        >>> method = hs.methods.BarlowTwins(torch.nn.Flatten(), features=12, hidden=8, projection=4)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
+        ['barlow']
     """
+
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions):
+        hidden: int = option(2048, least=1)
+        projection: int = option(2048, least=1)
+        layers: int = option(3, least=1)
+        """Linear layers of the projector."""
+        redundancy: float = option(0.005, least=0)
+        """Weight λ of the correlations between dimensions."""
+
+    recipes = {
+        "default": {"energy_layers": ("projector",), "lr": 0.2, "weight_decay": 1.5e-6},
+        "digits": {**SMALL_HEADS, "projection": 256},
+        "imagenet": {"epochs": 1000, "batch": 2048, "hidden": 8192, "projection": 8192},
+    }
 
     def __init__(
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 2048,
-        projection: int = 2048,
-        layers: int = 3,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
+        layers: int = Options.layers,
         norm: Norm = "batch",
-        redundancy: float = 0.005,
+        redundancy: float = Options.redundancy,
     ) -> None:
         super().__init__()
         self.encoder = encoder

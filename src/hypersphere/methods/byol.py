@@ -1,35 +1,74 @@
-"""BYOL (Grill et al. 2020): predict the target's projection of the other view."""
+"""BYOL (Grill et al. 2020): predict the target network's projection of the other view."""
+
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import each_view, follow, meanwhile, mlp, target_of
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import byol_loss
+from hypersphere.util.options import option
 
 
 class BYOL(Method):
-    """Symmetric over the two views. BatchNorm's statistics are those of each view, in either network. Without a
-    predictor projections are compared with the target's as they are, which the paper found to collapse: can MHE
-    replace it?
+    """BYOL, symmetric over the two views. Both networks compute BatchNorm statistics for each view.
 
-    Published for ImageNet: LARS with batch 4096, heads of 4096 and 256, 10 epochs of warm-up; by the number of epochs,
-    100, 300 or 1000: learning rate 0.45, 0.3 or 0.2 for 256 images, weight decay 1e-6, 1e-6 or 1.5e-6, τ 0.99, 0.99 or
-    0.996 rising to 1. Here those for 300, with batch 512. On CIFAR-10, which the authors do not have, the options of
-    Durrant and Leontidis: lr 1.5, batch 1024, τ 0.99, 300 epochs.
+    Published for ImageNet: LARS with batch 4096, heads of 4096 and 256, 10 epochs of warm-up. For 100, 300 or 1000
+    epochs: learning rate 0.45, 0.3 or 0.2 for 256 images, weight decay 1e-6, 1e-6 or 1.5e-6, τ from 0.99, 0.99 or 0.996
+    to 1. Here: the options for 300 epochs, with batch 512.
+
+    On CIFAR-10, which the authors do not report, the options are those of Durrant and Leontidis: lr 1.5, batch 1024, τ
+    0.99, 300 epochs. STL-10 has τ 0.996.
+
+    Without a predictor, projections are compared with the target's directly. The paper found that this collapses.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        norm: Normalization in the heads.
+        hidden: Hidden units of the projector, and of the predictor if there is one.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        tau: Decay of the target's moving average at the start; it rises to `tau_end`.
+        tau_end: Decay of the target's moving average at the end.
+        predictor: Whether a predictor follows the projector.
+
+    Example:
+        >>> method = hs.methods.BYOL(torch.nn.Flatten(), features=12, hidden=8, projection=4)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> step = method(hs.methods.Batch(views, torch.arange(6), None))
+        >>> sorted(step.terms)
+        ['byol']
     """
+
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions):
+        tau: float = option(0.99, least=0, most=1)
+        """Decay of the target's moving average at the start; it rises to `tau_end`."""
+        tau_end: float = option(1.0, least=0, most=1)
+        """Decay of the target's moving average at the end."""
+        predictor: bool = option(True)
+        """Whether a predictor follows the projector."""
+
+    recipes = {
+        "digits": SMALL_HEADS,
+        "stl10": {"tau": 0.996},
+        "imagenet": {"energy": 1.0, "energy_layers": ("encoder", "projector", "predictor")},  # of BYOL-MHE
+    }
 
     def __init__(
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 4096,
-        projection: int = 256,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
         norm: Norm = "batch",
-        tau: float = 0.99,
-        tau_end: float = 1.0,
-        predictor: bool = True,
+        tau: float = Options.tau,
+        tau_end: float = Options.tau_end,
+        predictor: bool = Options.predictor,
     ) -> None:
         super().__init__()
         self.encoder = encoder

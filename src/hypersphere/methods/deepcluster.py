@@ -1,35 +1,82 @@
 """DeepCluster-v2 (Caron et al. 2018; 2020, appendix): classify images by the clusters of their own projections."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Features, Method, Step
+from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import cosines
+from hypersphere.methods.recipes import SMALL_HEADS
+from hypersphere.methods.swav import SWAV
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import spherical_kmeans, unit
 from hypersphere.util.draws import CLUSTERS, permutation
+from hypersphere.util.options import option
 
 
 class DeepCluster(Method):
-    """Before each epoch, spherical k-means of the projections of all images, several times from different starts. The
-    centroids C of each time are fixed prototypes for that epoch: the loss is the cross-entropy of the image's cluster
-    under softmax(zᵀC / temperature), the mean over views and times.
+    """DeepCluster-v2: k-means before each epoch gives the labels for that epoch.
+
+    Spherical k-means clusters the projections of all images several times, from different starts. The centroids C of
+    each clustering are fixed prototypes for that epoch. The loss is the cross-entropy of the image's cluster under
+    softmax(zᵀC / temperature), the mean over views and clusterings.
 
     Published for ImageNet, and as here: three times 3000 clusters of 128 dimensions, hidden 2048, temperature 0.1, ten
     iterations of k-means, two crops of 224 pixels (14 % of the area or more) and six of 96 (5 to 14 %), SimCLR's
     changes of colour, LARS with batch 4096 and learning rate 4.8 (0.3 for 256), weight decay 1e-6, 800 epochs with 10
-    of warm-up. On CIFAR, which its authors do not have: 512 clusters, four small crops, lr 0.6, batch 1024, 300 epochs.
+    of warm-up.
 
-    Different here: the learning rate falls to 0, not to a thousandth; k-means is of the projections of each image's
-    middle by the networks as they are when the epoch begins, in evaluation mode, where the published method keeps those
-    of the last epoch's random views; of files, that is one more pass over them.
+    On CIFAR, which the authors do not report: 512 clusters, four small crops, lr 0.6, batch 1024, 300 epochs.
 
-    In a loop of one's own, call `start_epoch` before each epoch, with a function that goes through the encoder's
-    features of all images in order; the batches' `sample` are numbers in that order.
+    Different here: the learning rate decays to 0, not to a thousandth. K-means clusters the projections of each image's
+    centre by the networks at the start of the epoch, in evaluation mode; the published method keeps those of the last
+    epoch's random views. Images in files are therefore read once more.
+
+    In a training loop of your own, call `start_epoch` before each epoch with a function that yields the encoder's
+    features of all images in order. The `sample` of a batch are indices in that order.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        norm: Normalization in the projector.
+        seed: Seed of the clusterings' starts.
+        hidden: Hidden units of the projector, and of the predictor if there is one.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        prototypes: Number of clusters.
+        temperature: Temperature of the softmax.
+        times: Clusterings in each epoch.
+        iterations: Iterations of k-means.
+
+    Example:
+        >>> method = hs.methods.DeepCluster(torch.nn.Flatten(), features=12, hidden=8, projection=4, prototypes=5)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
+        ['deepcluster']
     """
 
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions, MultiCropOptions):
+        hidden: int = option(2048, least=1)
+        projection: int = option(128, least=1)
+        prototypes: int = option(512, least=2)
+        """Number of clusters."""
+        temperature: float = option(0.1, above=0)
+        """Temperature of the softmax."""
+        times: int = option(3, least=1)
+        """Clusterings in each epoch."""
+        iterations: int = option(10, least=1)
+        """Iterations of k-means."""
+
+    recipes = {
+        "default": {"small_crops": 4, "energy_layers": ("projector",), "lr": 0.6},
+        "digits": {**SMALL_HEADS, "prototypes": 64, "small_crops": 0},
+        "imagenet": SWAV,
+    }
     takes_small_crops = True
     growing = ("labels",)
     centroids: Tensor
@@ -40,22 +87,26 @@ class DeepCluster(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 2048,
-        projection: int = 128,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
         norm: Norm = "batch",
-        prototypes: int = 512,
-        temperature: float = 0.1,
+        prototypes: int = Options.prototypes,
+        temperature: float = Options.temperature,
         seed: int = 0,
-        times: int = 3,
-        iterations: int = 10,
+        times: int = Options.times,
+        iterations: int = Options.iterations,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
         self.temperature, self.seed, self.iterations = temperature, seed, iterations
         self.register_buffer("centroids", unit(torch.randn(times * prototypes, projection)).view(times, prototypes, -1))
-        self.register_buffer("labels", torch.zeros(times, 0, dtype=torch.long))  # times × images
+        self.register_buffer("labels", torch.zeros(times, 0, dtype=torch.long))  # (times, images)
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
+
+    @classmethod
+    def options_for(cls, images: int) -> dict[str, Any]:
+        return {"prototypes": min(DeepCluster.Options.prototypes, max(2, images // 8))}
 
     def forward(self, batch: Batch) -> Step:
         z = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
@@ -68,10 +119,12 @@ class DeepCluster(Method):
 
     def check(self, images: int) -> None:
         if self.centroids.shape[1] > images:
-            raise UserError(f"`prototypes` {self.centroids.shape[1]} is more than the {images} images to be clustered")
+            raise UserError(
+                f"`prototypes` must be at most the number of images, {images}, got {self.centroids.shape[1]}"
+            )
 
     def _labels_of(self, sample: Tensor) -> Tensor:
-        """Times × B; before the first epoch nothing is known but that images differ."""
+        """Return labels of shape (times, B). Before the first epoch, they only tell images apart."""
         if self.labels.shape[1] == 0:
             return (sample % self.centroids.shape[1]).expand(len(self.centroids), -1)
         return self.labels[:, sample]
@@ -89,7 +142,7 @@ class DeepCluster(Method):
             number = int(self.epoch) * len(self.centroids) + time
             order = permutation(len(points), seed=self.seed, epoch=number, stream=CLUSTERS, device=points.device)
             found = spherical_kmeans(points, points[order[:clusters]], self.iterations)
-            centroids.copy_(found[0])  # where a recorded update reads them
+            centroids.copy_(found[0])  # in place, because a CUDA graph reads it
             labels.copy_(found[1])
         self.epoch += 1
 

@@ -1,55 +1,120 @@
 """DINO (Caron et al. 2021): match the distribution over prototypes that a moving-average teacher gives another view."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import all_mean
 from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import Prototypes, swapped
+from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view, follow, target_of
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
+from hypersphere.util.options import option
 
-COLD = 0.04  # the teacher's temperature at the start, where it rises
+COLD = 0.04  # the teacher's temperature at the start of its warm-up
 
 
 class DINO(Method):
-    """The teacher sees the two large views, the student all; each student view predicts the teacher's other views
-    (eq. 3). The teacher's scores are centred, by a moving average of their mean (eq. 4), and sharpened, by a lower
-    temperature: neither one prototype nor all of them equally can win.
+    """DINO: the teacher sees the two large views, the student sees all views.
 
-    Published for a ResNet-50 on ImageNet, and as here: 65,536 prototypes of 256 dimensions, hidden 2048, τ 0.996 rising
-    to 1, temperatures 0.1 of the student and 0.04 of the teacher, centre's momentum 0.9, two crops of 224 pixels (14 %
-    of the area or more) and eight of 96 (5 to 14 %), BYOL's changes of colour, SGD of lr 0.03 and weight decay 1e-4,
-    batch 512, 100 epochs with 10 of warm-up, the last layer frozen in the first. For a ViT its authors have AdamW of lr
-    5e-4, weight decay rising from 0.04 to 0.4 (`weight_decay_end`), crops of 40 % of the area or more and of 5 to 40 %,
-    and for longer runs a teacher's temperature that rises to 0.07 in 30 epochs (`teacher_temperature`,
-    `teacher_warmup`). On CIFAR, which they do not have: 4096 prototypes, four small crops, LARS of lr 0.3, 300 epochs.
+    Each view of the student predicts the teacher's other views (eq. 3). The teacher's scores are centred by a moving
+    average of their mean (eq. 4), and sharpened by a lower temperature, so that neither one prototype nor a uniform
+    distribution wins.
 
-    Different here: the head's three layers have normalization and ReLU in between, not GELU alone; gradients are not
-    clipped (published: the norm of each weight's at 3); the teacher's temperature rises update by update, not epoch by
-    epoch; the learning rate falls to 0, not to 1e-6. Scores are cosines, which is the last layer with normalized
+    Published for a ResNet-50 on ImageNet, and as here: 65,536 prototypes of 256 dimensions, hidden 2048, τ rising from
+    0.996 to 1, temperatures 0.1 of the student and 0.04 of the teacher, the centre's momentum 0.9, two crops of 224
+    pixels (14 % of the area or more) and eight of 96 (5 to 14 %), BYOL's changes of colour, SGD of lr 0.03 and weight
+    decay 1e-4, batch 512, 100 epochs with 10 of warm-up, and the last layer frozen in the first epoch.
+
+    For a ViT the authors use AdamW of lr 5e-4, weight decay rising from 0.04 to 0.4 (`weight_decay_end`), crops of 40 %
+    of the area or more and of 5 to 40 %, and for longer runs a teacher's temperature that rises to 0.07 in 30 epochs
+    (`teacher_temperature`, `teacher_warmup`).
+
+    On CIFAR, which the authors do not report: 4096 prototypes, four small crops, LARS of lr 0.3, 300 epochs.
+
+    Different here: the head's three layers have normalization and ReLU in between, not GELU alone. Gradients are not
+    clipped (published: the norm of each weight's at 3). The teacher's temperature rises step by step, not epoch by
+    epoch. The learning rate decays to 0, not to 1e-6. Scores are cosines, which is the last layer with normalized
     weights of gain 1 on normalized inputs.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        norm: Normalization in the projector.
+        epochs: Epochs of the run; the prototypes are frozen in the first of several.
+        hidden: Hidden units of the projector, and of the predictor if there is one.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        prototypes: Number of prototypes.
+        temperature: Temperature of the student's softmax.
+        tau: Decay of the teacher's moving average at the start; it rises to 1.
+        teacher_temperature: Temperature of the teacher's softmax.
+        teacher_warmup: Epochs in which the teacher's temperature rises from 0.04.
+        centre_momentum: Decay of the moving average of the teacher's scores.
+
+    Example:
+        >>> method = hs.methods.DINO(torch.nn.Flatten(), features=12, hidden=8, projection=4, prototypes=5)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
+        ['dino']
     """
 
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions, MultiCropOptions):
+        hidden: int = option(2048, least=1)
+        projection: int = option(256, least=1)
+        prototypes: int = option(4096, least=2)
+        """Number of prototypes."""
+        temperature: float = option(0.1, above=0)
+        """Temperature of the student's softmax."""
+        tau: float = option(0.996, least=0, most=1)
+        """Decay of the teacher's moving average at the start; it rises to 1."""
+        teacher_temperature: float = option(0.04, above=0)
+        """Temperature of the teacher's softmax."""
+        teacher_warmup: int = option(0, least=0)
+        """Epochs in which the teacher's temperature rises from 0.04."""
+        centre_momentum: float = option(0.9, least=0, most=1)
+        """Decay of the moving average of the teacher's scores."""
+
+    recipes = {
+        "default": {
+            "small_crops": 4,
+            "energy_layers": ("projector", "prototypes"),
+            "lr": 0.3,
+            "weight_decay": 1e-4,
+        },
+        "digits": {**SMALL_HEADS, "prototypes": 256, "small_crops": 0, "tau": 0.99},
+        "imagenet": {
+            **MULTI_CROP,
+            "small_crops": 8,
+            "epochs": 100,
+            "batch": 512,
+            "optimizer": "sgd",
+            "lr": 0.03,
+            "prototypes": 65536,
+        },
+    }
     takes_small_crops = True
     centre: Tensor
-    teacher_temperature: Tensor  # of this update
+    teacher_temperature: Tensor  # in this step
 
     def __init__(
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 2048,
-        projection: int = 256,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
         norm: Norm = "batch",
-        prototypes: int = 4096,
-        temperature: float = 0.1,
-        tau: float = 0.996,
+        prototypes: int = Options.prototypes,
+        temperature: float = Options.temperature,
+        tau: float = Options.tau,
         epochs: int = 300,
-        teacher_temperature: float = 0.04,
-        teacher_warmup: int = 0,
-        centre_momentum: float = 0.9,
+        teacher_temperature: float = Options.teacher_temperature,
+        teacher_warmup: int = Options.teacher_warmup,
+        centre_momentum: float = Options.centre_momentum,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -1,16 +1,21 @@
 """MoCo v2 (He et al. 2020, Chen et al. 2020): tell each image's key from a queue of keys of earlier images."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import gather, size
 from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import each_group, follow, mlp, target_of
 from hypersphere.sphere import unit
 from hypersphere.sphere.pairwise import row_logsumexp
+from hypersphere.util.options import option
 
-GROUP = 64  # images that share BatchNorm's statistics, in batches of more; published: those of one GPU
+GROUP = 64  # images that share BatchNorm statistics; published: the images of one GPU
 
 
 def queue_loss(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> Tensor:
@@ -20,18 +25,56 @@ def queue_loss(query: Tensor, key: Tensor, queue: Tensor, temperature: float) ->
     return F.softplus(row_logsumexp(query, queue, 1 / temperature) - positive).mean()
 
 
+MOCO_V2 = {"batch": 256, "weight_decay": 1e-4, "queue": 65536, "tau": 0.999, "hidden": 2048}  # on ImageNet
+
+
 class MoCo(Method):
-    """As the authors published it for CIFAR-10: SGD of lr 0.03 (for 256 images) and weight decay 0.0005, batch 512, 200
-    epochs, temperature 0.1, a queue of 4096, keys by an average of decay 0.99; the first view is the query, the second
-    the key.
+    """MoCo v2: the first view is the query, the second the key.
+
+    Published for CIFAR-10, and as here: SGD of lr 0.03 for 256 images and weight decay 0.0005, batch 512, 200 epochs,
+    temperature 0.1, a queue of 4096, and keys by a moving average of decay 0.99.
 
     Published for ImageNet, and as here: lr 0.03, weight decay 0.0001, batch 256, 200 epochs, temperature 0.2, a queue
-    of 65536, decay 0.999, 2048 hidden units, crops of 20 % of the area or more. Shuffled BatchNorm, on one GPU: queries
-    have the statistics of groups of 64 neighbours in the batch, keys of groups that take every n-th image, so that few
-    images meet in both. A batch that is no multiple of 64 is one group: then statistics tell a query and its key a
-    little of each other, as without shuffling. Different here: the projector of two layers is used for CIFAR too, and
-    norms and biases have no weight decay.
+    of 65536, decay 0.999, 2048 hidden units, and crops of 20 % of the area or more.
+
+    Shuffled BatchNorm works on one GPU, too. Queries have the statistics of groups of 64 neighbours in the batch, keys
+    those of groups that take every n-th image, so that few images meet in both. A batch that is not a multiple of 64 is
+    one group: its statistics then leak a little about the key to its query, as without shuffling.
+
+    Different here: CIFAR has the projector of two layers, too, and norms and biases have no weight decay.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        hidden: Hidden units of the projector, and of the predictor if there is one.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        temperature: Temperature of the softmax.
+        tau: Decay of the moving average that computes keys.
+        queue: Keys of earlier images that serve as negatives.
+
+    Example:
+        >>> method = hs.methods.MoCo(torch.nn.Flatten(), features=12, hidden=8, projection=4, queue=16)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
+        ['moco']
     """
+
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions):
+        hidden: int = option(512, least=1)
+        projection: int = option(128, least=1)
+        temperature: float = option(0.1, above=0)
+        """Temperature of the softmax."""
+        tau: float = option(0.99, least=0, most=1)
+        """Decay of the moving average that computes keys."""
+        queue: int = option(4096, least=1)
+        """Keys of earlier images that serve as negatives."""
+
+    recipes = {
+        "default": {**SGD, "epochs": 200, "energy_layers": ("projector",)},
+        "digits": {**SMALL_HEADS, "queue": 512},
+        "imagenet": {**MOCO_V2, "temperature": 0.2, "policy": "moco"},
+    }
 
     name = "moco"
     queue: Tensor
@@ -40,11 +83,11 @@ class MoCo(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 512,
-        projection: int = 128,
-        temperature: float = 0.1,
-        tau: float = 0.99,
-        queue: int = 4096,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
+        temperature: float = Options.temperature,
+        tau: float = Options.tau,
+        queue: int = Options.queue,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -61,7 +104,7 @@ class MoCo(Method):
         return self.step(self.name, sum(losses[1:], losses[0]) / len(losses), *queries)
 
     def queries_of(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Projections that are compared with the key: one."""
+        """Return the projections that are compared with the key."""
         view = batch.views[0]
         online = nn.Sequential(self.encoder, self.projector)
         return (each_group(online, view, _groups(view)),)
@@ -72,7 +115,7 @@ class MoCo(Method):
 
     @torch.no_grad()
     def enqueue(self, key: Tensor) -> None:
-        """The newest first; the oldest leave."""
+        """Put the newest keys first; the oldest ones leave."""
         self.queue.copy_(torch.cat([key.to(self.queue.dtype), self.queue])[: len(self.queue)])
 
     def after_step(self, progress: float | Tensor) -> None:

@@ -1,7 +1,9 @@
 """OBoW (Gidaris et al. 2021): predict the bag of visual words that a moving-average teacher sees in another view.
 
-Shapes: a map's features B (images) × U (places) × C (channels), words K × C, bags B × K.
+Shapes: features of a map (B images, U places, C channels), words (K, C), bags (B, K).
 """
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,9 @@ from torch import Tensor, nn
 from hypersphere.distributed.collectives import all_mean, gather
 from hypersphere.errors import UserError, first_line
 from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import cosines, swapped
+from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import alike_everywhere, each_view, follow, mlp, target_of
 from hypersphere.nn.blocks import blocks_of, heard, places_of, width_of
 from hypersphere.nn.norm import Norm
@@ -18,25 +22,89 @@ from hypersphere.optim import rising
 from hypersphere.sphere import unit
 from hypersphere.sphere.unit import without_autocast
 from hypersphere.util.draws import WORDS, uniforms
+from hypersphere.util.options import option
 
 
 class OBoW(Method):
-    """Each scale (block of the encoder) has a vocabulary, a queue of the teacher's features of earlier images. A place
-    is shared out among the words by softmax(−distance² / δ), a bag takes of each word the largest share over all places
-    (sec. 3.2); the student predicts it by softmax(cos(z, G(words)) / temperature), where a generator G makes weights of
-    the words, normalized, as they are now (sec. 3.3). δ is a share of the mean squared distance to the nearest word.
+    """OBoW: the student predicts the teacher's bag of visual words of another view.
+
+    Each scale (block of the encoder) has a vocabulary, a queue of the teacher's features of earlier images. A place
+    assigns shares to the words by softmax(−distance² / δ), and a bag takes the largest share of each word over all
+    places (sec. 3.2). δ is a share of the mean squared distance to the nearest word. The student predicts the bag by
+    softmax(cos(z, G(words)) / temperature), where a generator G makes normalized weights from the current words (sec.
+    3.3).
 
     Published for ImageNet, and as here: 8192 words at each of the last two scales, δ 1/15 of the mean distance, κ = 8
-    (temperature 0.125), τ 0.99 rising to 1, MoCo v2's changes of colour, SGD with batch 256, learning rate 0.03, weight
-    decay 1e-4, 200 epochs with 10 of warm-up. On CIFAR, which its authors do not have: 2048 words, batch 512.
+    (temperature 0.125), τ rising from 0.99 to 1, MoCo v2's changes of colour, SGD with batch 256, learning rate 0.03,
+    weight decay 1e-4, 200 epochs with 10 of warm-up. On CIFAR, which the authors do not report: 2048 words, batch 512.
 
-    Different here: a projector stands between features and prediction, and its output is normalized, where the authors
-    take features as they are; the teacher sees the two large views, augmented as the student's, and each is predicted
-    from all other views, where theirs sees the middle of the image at 224 pixels and the student two crops of 160 (8 to
-    60 % of the area) and five of 96; places at a map's border count too; a new word is the mean of 3 × 3 features
-    around a random place where the map is that large, else of all; the learning rate falls to 0, not to a thousandth.
+    Different here:
+
+    - A projector follows the features, and its output is normalized; the authors use features directly.
+    - The teacher sees the two large views, augmented as the student's, and each is predicted from all other views.
+      The authors' teacher sees the centre of the image at 224 pixels, their student two crops of 160 (8 to 60 % of the
+      area) and five of 96.
+    - Places at a map's border count, too.
+    - A new word is the mean of 3 × 3 features around a random place if the map is that large, else of all.
+    - The learning rate decays to 0, not to a thousandth.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        norm: Normalization in the projector and the generators.
+        seed: Seed of the places that new words come from.
+        input_shape: Shape (C, H, W) of a view, to measure the widths of the encoder's blocks.
+        hidden: Hidden units of the projector, and of the predictor if there is one.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        prototypes: Words of each vocabulary.
+        temperature: Temperature of the student's softmax.
+        tau: Decay of the teacher's moving average at the start; it rises to 1.
+        scales: Last blocks of the encoder that have a vocabulary.
+        sharpness: Inverse of δ, as a share of the mean squared distance to the nearest word.
+
+    Example:
+        >>> method = hs.methods.OBoW(torch.nn.Flatten(), features=12, hidden=8, projection=4, prototypes=5)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
+        ['obow']
     """
 
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions, MultiCropOptions):
+        hidden: int = option(2048, least=1)
+        projection: int = option(128, least=1)
+        prototypes: int = option(2048, least=2)
+        """Words of each vocabulary."""
+        temperature: float = option(0.125, above=0)
+        """Temperature of the student's softmax."""
+        tau: float = option(0.99, least=0, most=1)
+        """Decay of the teacher's moving average at the start; it rises to 1."""
+        scales: int = option(2, least=1)
+        """Last blocks of the encoder that have a vocabulary."""
+        sharpness: float = option(15.0, above=0)
+        """Inverse of δ, as a share of the mean squared distance to the nearest word."""
+
+    recipes = {
+        "default": {
+            "small_crops": 4,
+            "energy_layers": ("projector", "generators"),
+            "optimizer": "sgd",
+            "batch": 512,
+            "lr": 0.03,
+            "weight_decay": 1e-4,
+        },
+        "digits": {**SMALL_HEADS, "prototypes": 256, "small_crops": 0},
+        "imagenet": {
+            "small_crops": 5,
+            "small_side": 0.43,
+            "small_area": (0.08, 0.14),
+            "epochs": 200,
+            "batch": 256,
+            "prototypes": 8192,
+            "policy": "moco",
+            "crop_min": 0.08,
+        },
+    }
     takes_small_crops = True
     updates: Tensor
 
@@ -44,15 +112,15 @@ class OBoW(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 2048,
-        projection: int = 128,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
         norm: Norm = "batch",
-        prototypes: int = 2048,
-        temperature: float = 0.125,
-        tau: float = 0.99,
+        prototypes: int = Options.prototypes,
+        temperature: float = Options.temperature,
+        tau: float = Options.tau,
         seed: int = 0,
-        scales: int = 2,
-        sharpness: float = 15.0,
+        scales: int = Options.scales,
+        sharpness: float = Options.sharpness,
         input_shape: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__()
@@ -88,23 +156,23 @@ class OBoW(Method):
         return uniforms(1, sample, seed=self.seed, epoch=self.updates, stream=WORDS)[:, 0]
 
     def _widths(self, input_shape: tuple[int, int, int]) -> list[int]:
-        """Of the maps, as the teacher makes them: a block's last layer does not say, where others are added to it."""
+        """Return the widths of the teacher's maps. A block's last layer may have another one than its output."""
         like = next(self.target.parameters())
         try:
             return [places.shape[2] for places in self._maps(like.new_zeros(1, *input_shape))]
         except (RuntimeError, ValueError, AssertionError) as error:
             shape = " × ".join(map(str, input_shape))
-            raise UserError(f"`encoder` does not take {shape} images ({first_line(error)})") from None
+            raise UserError(f"`encoder` does not accept {shape} images ({first_line(error)})") from None
 
     @torch.no_grad()
     def _maps(self, view: Tensor) -> list[Tensor]:
-        """The teacher's features at each scale: what its blocks put out, or, without any, its output."""
+        """Return the teacher's features at each scale: the outputs of its blocks, or its output if it has none."""
         blocks = {name: self.target.get_submodule(name) for name in self.blocks}
         with heard(blocks, lambda x: places_of(x.to(torch.float32, copy=True))) as found:
             output = self.target(view)
         return [found[name] for name in self.blocks] or [output[:, None].float()]
 
-    # as torch.compiler.disable does, which would load the compiler here and now, for everybody
+    # torch.compiler.disable does the same, but imports the compiler for everybody
     _maps._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def after_step(self, progress: float | Tensor) -> None:
@@ -112,7 +180,7 @@ class OBoW(Method):
 
 
 class Vocabulary(nn.Module):
-    """K words, the newest first, and how far features are from the nearest one."""
+    """K words, the newest first, and the mean squared distance of features to the nearest one."""
 
     words: Tensor
     distance: Tensor
@@ -135,7 +203,7 @@ class Vocabulary(nn.Module):
 
     @torch.no_grad()
     def add(self, places: Tensor, chance: Tensor) -> None:
-        """One word of each image takes the place of the oldest."""
+        """Replace the oldest words by one of each image."""
         pooled = _pooled(places)
         chosen = (chance * pooled.shape[1]).long()
         new = pooled.gather(1, chosen[:, None, None].expand(-1, 1, pooled.shape[2]))[:, 0]
@@ -149,7 +217,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _pooled(places: Tensor) -> Tensor:
-    """Means of 3 × 3 neighbours, of square maps that have as many; else of all places."""
+    """Average 3 × 3 neighbours if the map is square and large enough, else all places."""
     side = round(places.shape[1] ** 0.5)
     if side < 3 or side * side != places.shape[1]:
         return places.mean(dim=1, keepdim=True)

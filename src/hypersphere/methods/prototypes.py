@@ -1,4 +1,4 @@
-"""What methods with prototypes share. Shapes: z B (images) × D, prototypes K × D, scores and targets B × K."""
+"""What methods with prototypes share. Shapes: z (B images, D), prototypes (K, D), scores and targets (B, K)."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -12,16 +12,18 @@ from hypersphere.sphere.unit import without_autocast
 
 
 def cosines(z: Tensor, directions: Tensor) -> Tensor:
-    """In single precision under autocast too: a temperature multiplies what rounding leaves."""
+    """Return cosines of shape (B, K), in float32 even under autocast, because a temperature amplifies rounding."""
     x, y = unit(z), unit(directions)
     with without_autocast(x):
         return x @ y.T
 
 
 class Prototypes(nn.Linear):
-    """K directions that are learnt; of points, the cosines with each. They stay as they are in the first epoch of
-    several, while what they are compared with still changes quickly (an energy of theirs, if it is wanted, moves them
-    from the start)."""
+    """K learned directions; `forward` returns the cosines of points with each.
+
+    They are frozen in the first of several epochs, while projections still change quickly. An energy on them moves them
+    from the start.
+    """
 
     learning: Tensor
 
@@ -39,17 +41,17 @@ class Prototypes(nn.Linear):
 
     @torch.no_grad()
     def normalize(self) -> None:
-        """After each update: unit length again."""
+        """Scale the prototypes to unit length again. Call it after each step."""
         self.weight.copy_(unit(self.weight))
 
 
 def cross_entropy(target: Tensor, scores: Tensor, temperature: float) -> Tensor:
-    """Mean over images of −Σₖ target · log softmax(scores / temperature)."""
+    """Return −Σₖ target · log softmax(scores / temperature), the mean over images."""
     return -(target * F.log_softmax(scores / temperature, dim=1)).sum(dim=1).mean()
 
 
 def swapped(targets: Sequence[Tensor], scores: Sequence[Tensor], temperature: float) -> Tensor:
-    """Every view but the one that a target is of predicts it: the mean over these pairs of the cross-entropy."""
+    """Return the mean cross-entropy over pairs of a target and another view that predicts it."""
     pairs = [(t, v) for t, v in product(range(len(targets)), range(len(scores))) if t != v]
     losses = [cross_entropy(targets[t], scores[v], temperature) for t, v in pairs]
     return torch.stack(losses).mean()

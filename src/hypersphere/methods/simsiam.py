@@ -1,13 +1,17 @@
-"""SimSiam (Chen and He 2021): predict the other view's projection, which gets no gradient; no negatives, no target."""
+"""SimSiam (Chen and He 2021): predict the other view's projection, without negatives or a target network."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view, mlp
 from hypersphere.nn.norm import Norm, norm_layer
 from hypersphere.sphere import unit
+from hypersphere.util.options import option
 
 
 def negative_cosine(p: Tensor, z: Tensor) -> Tensor:
@@ -16,23 +20,68 @@ def negative_cosine(p: Tensor, z: Tensor) -> Tensor:
 
 
 class SimSiam(Method):
-    """As published for CIFAR-10: SGD of lr 0.03 and weight decay 0.0005, batch 512, 800 epochs, a projector of two
-    layers of 2048 with BatchNorm after either, a predictor 2048 → 512 → 2048.
+    """SimSiam: the projection that is predicted gets no gradient.
+
+    Published for CIFAR-10, and as here: SGD of lr 0.03 and weight decay 0.0005, batch 512, 800 epochs, a projector of
+    two layers of 2048 with BatchNorm after both, and a predictor 2048 → 512 → 2048.
 
     Published for ImageNet, and as here: three layers, lr 0.05, weight decay 0.0001, batch 512, 100 epochs, MoCo v2's
-    augmentations, a constant learning rate of the predictor (`predictor_decays`). Different here: norms and biases have
-    no weight decay, and the BatchNorm at the projector's end has a scale and a shift.
+    augmentations, and a constant learning rate of the predictor (`predictor_decays`).
+
+    Different here: norms and biases have no weight decay, and the BatchNorm at the projector's end has a scale and a
+    shift.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        norm: Normalization in the heads.
+        hidden: Hidden units of the projector.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        bottleneck: Hidden units of the predictor.
+        layers: Linear layers of the projector.
+        predictor_decays: Whether the predictor's learning rate decays like that of the other networks.
+
+    Example:
+        >>> method = hs.methods.SimSiam(torch.nn.Flatten(), features=12, hidden=8, projection=8, bottleneck=4)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
+        ['simsiam']
     """
+
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions):
+        hidden: int = option(2048, least=1)
+        """Hidden units of the projector."""
+        projection: int = option(2048, least=1)
+        bottleneck: int = option(512, least=1)
+        """Hidden units of the predictor."""
+        layers: int = option(2, least=1)
+        """Linear layers of the projector."""
+        predictor_decays: bool = option(True)
+        """Whether the predictor's learning rate decays like that of the other networks."""
+
+    recipes = {
+        "default": {**SGD, "epochs": 800},
+        "digits": {**SMALL_HEADS, "bottleneck": 64},
+        "imagenet": {
+            "epochs": 100,
+            "lr": 0.05,
+            "weight_decay": 1e-4,
+            "layers": 3,
+            "predictor_decays": False,
+            "policy": "moco",
+        },
+    }
 
     def __init__(
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 2048,
-        projection: int = 2048,
-        bottleneck: int = 512,
-        layers: int = 2,
-        predictor_decays: bool = True,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
+        bottleneck: int = Options.bottleneck,
+        layers: int = Options.layers,
+        predictor_decays: bool = Options.predictor_decays,
         norm: Norm = "batch",
     ) -> None:
         super().__init__()
@@ -48,7 +97,7 @@ class SimSiam(Method):
         return self.step("simsiam", (negative_cosine(p1, z2) + negative_cosine(p2, z1)) / 2, z1, z2)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Those of the predictor apart where its learning rate stays at the peak."""
+        """Return the groups of any method; the predictor's are separate and fixed unless `predictor_decays`."""
         groups = super().parameter_groups()
         if self.predictor_decays:
             return groups

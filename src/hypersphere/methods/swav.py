@@ -1,31 +1,79 @@
 """SwAV (Caron et al. 2020): predict the cluster assignment of a view from the other views."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import gather, mine
 from hypersphere.methods.base import Batch, Method, Step
+from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import Prototypes, swapped
+from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import sinkhorn, unit
+from hypersphere.util.options import option
+
+# on ImageNet
+SWAV = {**MULTI_CROP, "epochs": 800, "batch": 4096, "lr": 0.3, "prototypes": 3000, "policy": "simclr"}
 
 
 class SwAV(Method):
-    """Codes q of the two large views are made by Sinkhorn–Knopp from their cosines with the prototypes, so that all
-    prototypes are used equally; every other view z predicts them by softmax(zᵀC / temperature) (eq. 1 and 2).
+    """SwAV: every view predicts the codes of the other large views.
+
+    Sinkhorn–Knopp makes the codes q of the two large views from their cosines with the prototypes, so that all
+    prototypes are used equally. Every other view z predicts them by softmax(zᵀC / temperature) (eq. 1 and 2).
 
     Published for ImageNet, and as here: 3000 prototypes of 128 dimensions, hidden 2048, temperature 0.1, ε 0.05, three
     iterations, two crops of 224 pixels (14 % of the area or more) and six of 96 (5 to 14 %), SimCLR's changes of
     colour, LARS with batch 4096 and learning rate 4.8 (0.3 for 256), weight decay 1e-6, 800 epochs with 10 of warm-up,
-    prototypes frozen for the first. With batch 256 its authors have a queue of 3840 from epoch 15 on (`codes_queue`),
-    and no warm-up. On CIFAR, which they do not have: 512 prototypes, four small crops, lr 0.6, batch 1024, 300 epochs.
+    and prototypes frozen in the first epoch. With batch 256 the authors use a queue of 3840 from epoch 15 on
+    (`codes_queue`), and no warm-up.
 
-    Different here: the learning rate falls to 0, not to a thousandth; the queue, where there is one, is used from the
-    start, when it holds random directions; the prototypes' gradient has no part along them, which normalizing after the
-    update would take away to first order.
+    On CIFAR, which the authors do not report: 512 prototypes, four small crops, lr 0.6, batch 1024, 300 epochs.
+
+    Different here: the learning rate decays to 0, not to a thousandth. The queue is used from the start, when it holds
+    random directions. The prototypes' gradient has no part along them, which normalization after the step would remove
+    to first order.
+
+    Args:
+        encoder: Network from images (B, C, H, W) to features (B, `features`).
+        features: Width of the encoder's output.
+        norm: Normalization in the projector.
+        epochs: Epochs of the run; the prototypes are frozen in the first of several.
+        hidden: Hidden units of the projector, and of the predictor if there is one.
+        projection: Outputs of the projector, and of the predictor if there is one.
+        prototypes: Number of prototypes.
+        temperature: Temperature of the softmax.
+        epsilon: Regularization ε of the Sinkhorn–Knopp algorithm.
+        codes_queue: Earlier projections of each view that share the prototypes with the batch.
+
+    Example:
+        >>> method = hs.methods.SwAV(torch.nn.Flatten(), features=12, hidden=8, projection=4, prototypes=5)
+        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
+        ['swav']
     """
 
+    @dataclass(frozen=True)
+    class Options(ProjectorOptions, MultiCropOptions):
+        hidden: int = option(2048, least=1)
+        projection: int = option(128, least=1)
+        prototypes: int = option(512, least=2)
+        """Number of prototypes."""
+        temperature: float = option(0.1, above=0)
+        """Temperature of the softmax."""
+        codes_queue: int = option(0, least=0)
+        """Earlier projections of each view that share the prototypes with the batch."""
+        epsilon: float = option(0.05, above=0)
+        """Regularization ε of the Sinkhorn–Knopp algorithm."""
+
+    recipes = {
+        "default": {"small_crops": 4, "energy_layers": ("projector", "prototypes"), "lr": 0.6},
+        "digits": {**SMALL_HEADS, "prototypes": 64, "small_crops": 0},
+        "imagenet": SWAV,
+    }
     takes_small_crops = True
     queue: Tensor
 
@@ -33,14 +81,14 @@ class SwAV(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = 2048,
-        projection: int = 128,
+        hidden: int = Options.hidden,
+        projection: int = Options.projection,
         norm: Norm = "batch",
-        prototypes: int = 512,
-        temperature: float = 0.1,
+        prototypes: int = Options.prototypes,
+        temperature: float = Options.temperature,
         epochs: int = 300,
-        epsilon: float = 0.05,
-        codes_queue: int = 0,
+        epsilon: float = Options.epsilon,
+        codes_queue: int = Options.codes_queue,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -64,7 +112,7 @@ class SwAV(Method):
 
     @torch.no_grad()
     def _remember(self, *projections: Tensor) -> None:
-        """The newest first, as many as the queue holds."""
+        """Put the newest projections first; the oldest ones leave."""
         if not self.queue.numel():
             return
         new = torch.stack([unit(gather(z.detach())) for z in projections])

@@ -87,7 +87,8 @@ def _shape(config: Config) -> Config:
     of_networks = ("encoder", "stem", "dimensions", "hidden", "projection", "layers", "bottleneck", "predictor")
     of_methods = ("method", "prototypes", "queue", "codes_queue", "jigsaw")
     kept = (*of_networks, *of_methods, "data", "size", "crop_min", "small_crops", "small_side")
-    return Config(norm="none", **{name: getattr(config, name) for name in kept})  # only matrix products are counted
+    known = {name: value for name, value in vars(config).items() if name in kept}
+    return Config(**known, norm="none")  # only matrix products are counted
 
 
 @cache

@@ -82,7 +82,9 @@ def _batches(label: str, whole: Cell, *accuracies: float) -> tuple[Row, ...]:
 
 
 def _large(label: str, name: str, method: str, options: dict[str, Any], *accuracies: float) -> tuple[Row, ...]:
-    shared = {"encoder": "torchvision/resnet50", "epochs": 1000, "tau": 0.996, **options}
+    shared = {"encoder": "torchvision/resnet50", "epochs": 1000, **options}
+    if method.startswith("byol"):
+        shared["tau"] = 0.996
     sets: dict[str, tuple[str, dict[str, Any]]] = {
         "cifar10": ("CIFAR-10", {"lr": 1.0}),
         "cifar100": ("CIFAR-100", {"lr": 1.0}),

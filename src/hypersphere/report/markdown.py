@@ -177,7 +177,7 @@ def _stale(evidence: Evidence, tables: Sequence[Table]) -> str:
 
 def _differences(cell: Cell, old: Result) -> str:
     now = cell.config(old.config.seed)
-    return ", ".join(f"{name} {getattr(old.config, name)}" for name in now.differences(old.config)) or "a default"
+    return ", ".join(f"{name} {getattr(old.config, name)}" for name in old.config.differences(now)) or "a default"
 
 
 def _number(run: Result, metric: str) -> str:

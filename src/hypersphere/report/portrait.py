@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hypersphere.config import Config, worded
+from hypersphere.config import Config, format_value
 from hypersphere.data import Dataset, Images
 from hypersphere.data.files import FILES
 from hypersphere.data.splits import evenly
@@ -228,6 +228,6 @@ def _with_options(runs: Sequence[Portrait], names: Sequence[str], omitted: Seque
     for run, name in zip(runs, names, strict=True):
         alike = [other.config for other, its in zip(runs, names, strict=True) if its == name]
         fields = {field for other in alike for field in alike[0].differences(other)} - set(omitted)
-        options = [f"{field} {worded(value)}" for field, value in vars(run.config).items() if field in fields]
+        options = [f"{field} {format_value(value)}" for field, value in vars(run.config).items() if field in fields]
         found.append(f"{name} ({', '.join(options)})" if 0 < len(options) <= MOST_OPTIONS else name)
     return found

@@ -1,9 +1,10 @@
-"""What a config means: the pieces of a run."""
+"""Build the parts of a run from its config: method, views, regularizers, optimizer, trainer."""
 
 import ast
 import copy
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -18,10 +19,11 @@ from hypersphere.data.loader import center_view
 from hypersphere.distributed.collectives import size
 from hypersphere.errors import UserError, first_line
 from hypersphere.evaluate.features import encode, frozen
-from hypersphere.methods import METHODS, Batch, Method, Spreading, method_of
+from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss, method_of
+from hypersphere.methods.base import HEADS
+from hypersphere.methods.options import PROVIDED, accepted_parameters
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
-from hypersphere.presets import HEADS, OF_METHODS
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.runs.initial import start_from
 from hypersphere.runs.machine import Execution
@@ -31,59 +33,81 @@ from hypersphere.train import Plan, Trainer
 from hypersphere.util.written import class_at
 from hypersphere.views import POLICIES, Recipe, Views, with_small_crops
 
-GIVEN = OF_METHODS | {"seed", "epochs"}  # fields that a method gets where it names them
-
 
 def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool = False) -> Method:
-    """A method takes from the config the options that it names. `classes` are those of the labels, for methods that
-    learn them; who wants the encoder alone need not know how many there are. To `begin` a run, the encoder starts from
-    what the config says, and copies of it do; a checkpoint has it all."""
+    """Build the method of a config with its encoder.
+
+    Args:
+        config: Config of the run.
+        channels: Channels of the images.
+        classes: Number of classes, for methods that learn labels. Not needed if only the encoder is wanted.
+        begin: Whether a run starts, so that the encoder gets its initial weights. A checkpoint has them all.
+
+    Raises:
+        UserError: If the encoder or the method cannot be built with these options.
+    """
     encoder = build_encoder(
         config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
     )
     if any(isinstance(weight, UninitializedParameter) for weight in encoder.parameters()):
-        raise UserError(f"`encoder` {config.encoder} is lazy: run a batch through it where it is made")
+        raise UserError(f"`encoder` {config.encoder} is lazy: run a batch through it in the function that builds it")
     if begin:
         start_from(encoder, config, channels)
     kind = method_of(config.method)
-    if config.small_crops and not kind.takes_small_crops:
-        taking = ", ".join(name for name, method in METHODS.items() if method.takes_small_crops)
-        raise UserError(f"`small_crops` must be 0 with {config.method}: they are for {taking}")
-    known = {name: getattr(config, name) for name in GIVEN}
-    known |= {"classes": classes, "input_shape": (channels, *[view_recipe(config).size] * 2)}
-    options = {name: known[name] for name in inspect.signature(kind.__init__).parameters if name in known}
-    options |= {**extra_options(config, kind), "encoder": encoder, "features": features_of(encoder)}
+    provided = {name: getattr(config, name) for name in ("norm", "seed", "epochs")}
+    provided |= {"classes": classes, "input_shape": (channels, *[view_recipe(config).size] * 2)}
+    accepted = accepted_parameters(kind)
+    options = {name: value for name, value in provided.items() if name in accepted}
+    options |= {**_own_options(config, kind), **_extra_options(config, kind, warn=begin)}
+    method = _construct(kind, config.method, {**options, "encoder": encoder, "features": features_of(encoder)})
+    method.projection_losses = projection_losses_of(config)
+    for further in method.projection_losses:
+        if isinstance(further.of, nn.Module):  # its state is saved with the method's
+            method.add_module(further.name, further.of)
+    return method
+
+
+def _construct(kind: type[Method], name: str, options: dict[str, Any]) -> Method:
     try:
         inspect.signature(kind).bind(**options)
     except TypeError as error:
-        raise UserError(f"{config.method}: its __init__ needs more than is known ({error}): see `extra`") from None
+        raise UserError(f"{name}: its __init__ does not fit its options ({error})") from None
     try:
         method = kind(**options)
     except AttributeError as error:
         if "Module.__init__" not in str(error):
             raise
-        raise UserError(f"{config.method}: its __init__ must call super().__init__() first") from None
+        raise UserError(f"{name}: its __init__ must call super().__init__() first") from None
     if not isinstance(getattr(method, "encoder", None), nn.Module):
-        raise UserError(f"{config.method}: its __init__ must keep the network that it is given as self.encoder")
-    method.spreading = spreadings_of(config)
-    for spreading in method.spreading:
-        if isinstance(spreading.of, nn.Module):  # its state is saved with the method's
-            method.add_module(spreading.name, spreading.of)
+        raise UserError(f"{name}: its __init__ must set self.encoder to the network that it gets")
     return method
 
 
-def extra_options(config: Config, kind: type[Method]) -> dict[str, Any]:
-    """What is said of options that only the method knows: numbers, words, True, None, … as Python writes them."""
-    known = GIVEN | {"self", "encoder", "features", "classes", "input_shape"}
-    own = [name for name in inspect.signature(kind.__init__).parameters if name not in known]
+def _own_options(config: Config, kind: type[Method]) -> dict[str, Any]:
+    """Return the options that a method declares."""
+    parameters = inspect.signature(kind).parameters
+    of_views = {declared.name for declared in dataclasses.fields(MultiCropOptions)}
+    shared = {declared.name for declared in dataclasses.fields(Config)}
+    options = {name: value for name, value in vars(config).items() if name not in of_views | shared}
+    for name, value in options.items():
+        if value is None and name in parameters and parameters[name].default is inspect.Parameter.empty:
+            raise UserError(f"{config.method} has no default for its option `{name}`: pass a value")
+    return options
+
+
+def _extra_options(config: Config, kind: type[Method], warn: bool) -> dict[str, Any]:
+    """Return the options of `extra`: numbers, words, True, None, … as Python writes them."""
+    if config.extra and warn:
+        warnings.warn("`extra` is deprecated: pass options by their names", DeprecationWarning, stacklevel=4)
+    own = [name for name in inspect.signature(kind).parameters if name not in PROVIDED]
     found: dict[str, Any] = {}
     for word in config.extra:
         name, given, value = word.partition("=")
         if not given or name not in own:
-            there = f"there are {', '.join(own)}" if own else "it has none"
-            raise UserError(f"`extra` {word} must be name=value of an option that {config.title} alone has ({there})")
+            options = f"choose from {', '.join(own)}" if own else "it has none"
+            raise UserError(f"`extra` must be name=value with an option of {config.title} ({options}), got {word!r}")
         if name in found:
-            raise UserError(f"`extra` says {name} twice")
+            raise UserError(f"`extra` has {name} twice")
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -91,23 +115,24 @@ def extra_options(config: Config, kind: type[Method]) -> dict[str, Any]:
     return found
 
 
-def spreadings_of(config: Config) -> tuple[Spreading, ...]:
-    """The losses of the projections that a config weighs."""
+def projection_losses_of(config: Config) -> tuple[ProjectionLoss, ...]:
+    """Return the losses of the projections with a positive weight."""
     losses: dict[str, tuple[float, Callable[[Tensor], Tensor]]] = {
         "uniformity": (config.uniformity, partial(uniformity, t=config.uniformity_t)),
         "variance_covariance": (config.variance_covariance, variance_covariance),
         "koleo": (config.koleo, koleo),
         "sigreg": (config.sigreg, Sketching(seed=config.seed)),
     }
-    return tuple(Spreading(name, weight, loss) for name, (weight, loss) in losses.items() if weight)
+    return tuple(ProjectionLoss(name, weight, loss) for name, (weight, loss) in losses.items() if weight)
 
 
 def regularizes_weights(config: Config) -> bool:
+    """Return whether a config has a regularizer of the networks' weights."""
     return bool(config.energy or config.orthogonality or config.regularizer)
 
 
 def regularizer_of(config: Config, method: Method) -> Callable[[], Tensor] | None:
-    """The sum of those of the weights that a config weighs."""
+    """Return a function that sums the regularizers of the networks' weights; None if there are none."""
     try:
         regularizers = list(_regularizers(config, method))
     except UserError:
@@ -120,8 +145,11 @@ def regularizer_of(config: Config, method: Method) -> Callable[[], Tensor] | Non
 
 
 def regularized_parts(config: Config, method: Method) -> list[str]:
-    """As `energy_layers` has them, less a predictor that is left out; in the place of "heads" those with neurons, or
-    the encoder where there are none."""
+    """Return the names of the networks that are regularized.
+
+    These are `energy_layers` without a predictor that is switched off. "heads" stands for the heads with neurons, or
+    for the encoder if there are none.
+    """
     heads = [name for name, part in method.named_children() if name != "encoder" and has_neurons(part)]
     meant = {} if hasattr(method, HEADS) else {HEADS: heads or ["encoder"]}
     parts = [part for name in config.energy_layers for part in meant.get(name, [name])]
@@ -146,15 +174,15 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
             method, config.orthogonality_kind, weight=config.orthogonality, where=where, seed=config.seed
         )
     if config.regularizer is not None:
-        duty = "measure, which makes one number of each matrix of neurons"
+        duty = "measure, which computes one number for each matrix of neurons"
         kind = class_at(config.regularizer, WeightRegularizer, duty, {"weight", "where"})  # type: ignore[type-abstract]
         own = kind(method, weight=config.regularizer_weight, where=where)
-        _try(own)
+        _check_regularizer(own)
         yield own
 
 
-def _try(regularizer: WeightRegularizer) -> None:
-    """Is it right? Before anything is written."""
+def _check_regularizer(regularizer: WeightRegularizer) -> None:
+    """Raise a `UserError` if a regularizer of the user's own fails, before anything is written."""
     try:
         with torch.enable_grad():
             regularizer()
@@ -163,6 +191,7 @@ def _try(regularizer: WeightRegularizer) -> None:
 
 
 def view_recipe(config: Config) -> Recipe:
+    """Return how the views of a run are made: sizes, augmentations, mean and standard deviation."""
     views = Dataset.resolve(config).pipeline(config.size)
     if config.policy != "data":
         views = dataclasses.replace(views, augmentations=(POLICIES[config.policy],) * 2)
@@ -172,18 +201,25 @@ def view_recipe(config: Config) -> Recipe:
     if config.crop_min is not None:
         crops = [dataclasses.replace(a, crop=(config.crop_min, a.crop[1])) for a in views.augmentations]
         views = dataclasses.replace(views, augmentations=tuple(crops))
-    return with_small_crops(views, config.small_crops, config.small_side, config.small_area)
+    if isinstance(config, MultiCropOptions):
+        views = with_small_crops(views, config.small_crops, config.small_side, config.small_area)
+    return views
 
 
 def plan_of(config: Config, images: int) -> Plan:
+    """Return the plan of a run: its steps, and when it logs and saves.
+
+    Raises:
+        UserError: If the batch is larger than the training set, or cannot be split equally among the processes.
+    """
     if config.batch > images:
         raise UserError(f"`batch` {config.batch} is more than the {images} training images of {config.data}")
     for name, images_at_once in (("batch", config.batch), ("micro_batch", config.micro_batch)):
         if images_at_once is not None and images_at_once % size():
             less = images_at_once - images_at_once % size()
-            fitting = " or ".join(str(n) for n in (less, less + size()) if n)
+            choices = " or ".join(str(n) for n in (less, less + size()) if n)
             raise UserError(
-                f"`{name}` {images_at_once} cannot be shared out equally among {size()} processes: say {fitting}"
+                f"`{name}` {images_at_once} cannot be split equally among {size()} processes: choose {choices}"
             )
     return Plan(
         images=images,
@@ -199,11 +235,12 @@ def plan_of(config: Config, images: int) -> Plan:
 
 
 def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
+    """Return the optimizer of a run."""
     groups = method.parameter_groups()
     if not isinstance(groups, list | tuple) or not all(
         isinstance(group, dict) and "params" in group for group in groups
     ):
-        raise UserError(f"parameter_groups of {type(method).__name__} must give a list of dicts, each with params")
+        raise UserError(f"parameter_groups of {type(method).__name__} must return a list of dicts, each with params")
     return build_optimizer(
         config.optimizer,
         groups,
@@ -216,6 +253,7 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
 
 
 def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
+    """Return the trainer of a run: the method with its optimizer and regularizers."""
     return Trainer(
         method,
         optimizer_of(config, method),
@@ -228,7 +266,7 @@ def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
 
 
 def rehearse_update(config: Config, method: Method, how: Execution, images: Images) -> None:
-    """Compile the kernels of an update, going through one with few images and copies of the networks."""
+    """Compile the kernels of a step, by one step with few images on a copy of the networks."""
     from hypersphere.kernels.rehearsal import rehearse
 
     twin = trainer_of(config, copy.deepcopy(method), dataclasses.replace(how, compile=False))
@@ -244,7 +282,11 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:
-    """Does the encoder take these images, and views and parts of them of any size? Before anything is written."""
+    """Check that the encoder accepts these images, and views and patches of them, before anything is written.
+
+    Raises:
+        UserError: If it does not, if it changes its input in place, or if its output has another width.
+    """
     views = view_recipe(config)
     whole = center_view(views)(images.pixels[:2])
     promised = (len(whole), features_of(method.encoder))
@@ -256,13 +298,13 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
                 found = tuple(encode(method.encoder, seen).shape)
         except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
             shape = " × ".join(map(str, (whole.shape[1], side, side)))
-            told = f"the {shape} images that {config.method} shows it of {config.data}"
-            raise UserError(f"`encoder` {config.encoder} does not take {told} ({first_line(error)})") from None
+            images_seen = f"the {shape} images of {config.method} on {config.data}"
+            raise UserError(f"`encoder` {config.encoder} does not accept {images_seen} ({first_line(error)})") from None
         if not seen.equal(whole[:, :, :side, :side]):
             raise UserError(
                 f"`encoder` {config.encoder} changes its input in place: copy it first (x = 2 * x, not x *= 2)"
             )
         if found != promised:
             raise UserError(
-                f"`encoder` {config.encoder} made {found} of {len(whole)} images, not {promised} as num_features says"
+                f"`encoder` {config.encoder} returned the shape {found}; its num_features promises {promised}"
             )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hypersphere.config import Config
+from hypersphere.config import Config, recipe
 from hypersphere.data import Dataset, Images, Loader, Split
 from hypersphere.data.dataset import ImageSet, Unreadable
 from hypersphere.data.kinds import dataset_of
@@ -34,9 +34,9 @@ from hypersphere.distributed.collectives import (
 from hypersphere.distributed.joining import joined
 from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import extract
-from hypersphere.methods import Method, name_of
+from hypersphere.methods import METHODS, Method, name_of
+from hypersphere.methods.base import HEADS
 from hypersphere.nn import check_encoder
-from hypersphere.presets import HEADS, PRESETS, preset
 from hypersphere.runs.build import (
     build_method,
     plan_of,
@@ -113,7 +113,7 @@ def pretrain(
         options["device"] = str(options["device"])
     if resume is None:
         if method is None:
-            raise UserError(f"missing method: choose one of {', '.join(PRESETS)}")
+            raise UserError(f"missing method: choose one of {', '.join(METHODS)}")
         check_early(**options)
         return start(recipe_for(method, **options), progress=progress)
     saved = load_config(resume)
@@ -135,7 +135,7 @@ def with_preset(saved: Config, method: str | None) -> Config:
     """A run's config, with the method and regularizers of this name, if they are others."""
     if method is None:
         return saved
-    named = Config().replace(**preset(method))
+    named = recipe(method)
     if (named.method, named.title) == (saved.method, saved.title):
         return saved
     return saved.replace(method=named.method, uniformity=named.uniformity, energy=named.energy)
@@ -155,7 +155,7 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
         )
         raise UserError(f"cannot resume {path}: {conflict}; {advice}")
     Dataset.resolve(wanted).check_root()
-    return wanted
+    return saved.replace(**vars(wanted))  # whose hash may count options that its method no longer has
 
 
 def start(config: Config, *, progress: bool = True) -> Run:
@@ -310,7 +310,8 @@ def _go(
 
 
 def _of_no_help(config: Config) -> set[str]:
-    return idle_options(config) | ({"norm"} if config.norm == "batch" else set())
+    lacking = {"tau"} - vars(config).keys()
+    return idle_options(config) | lacking | ({"norm"} if config.norm == "batch" else set())
 
 
 @contextlib.contextmanager

@@ -3,26 +3,28 @@
 import os
 from typing import Any
 
-from hypersphere.config import Config, fitting, recipe
+from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
 from hypersphere.data import Dataset, Given
 from hypersphere.data.kinds import dataset_of
-from hypersphere.presets import family, folder_options, on_photographs, preset
+from hypersphere.methods import METHODS, method_of
+from hypersphere.methods.recipes import parse_name
+from hypersphere.presets import folder_options
 from hypersphere.util.progress import tell
 
 
 def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
     """A method's recipe on a dataset; for images of one's own, by what is found there, which is printed."""
-    options = fitting(options)  # a mistake is reported before anything is searched
+    options = coerce_options(method, options)  # a mistake is reported before anything is searched
     dataset = dataset_of(data, Given("", **{name: options[name] for name in Given._fields if name in options}))
     hints = dataset.recipe_hints()
     if hints is None:
         return recipe(method, dataset.name, **options)
     by_size = folder_options(hints.images, hints.side, options.get("size"))
-    if family(preset(method)["method"]) == "deepcluster":
-        by_size["prototypes"] = min(Config.prototypes, max(2, hints.images // 8))
-    if "lr" in preset(method):  # that of images of one's own is for LARS
+    kind = method_of(parse_name(method, METHODS).method)
+    by_size |= {name: value for name, value in kind.options_for(hints.images).items() if name in option_names(method)}
+    if "lr" in kind.recipes.get("default", {}):  # that of images of one's own is for LARS
         del by_size["lr"]
-    of_method = on_photographs(method, dataset.name, by_size["size"])
+    of_method = photograph_options(method, dataset.name, by_size["size"])
     config = recipe(method, dataset.name, **{**by_size, **of_method, **options})
     if summary := dataset.summary():
         tell(summary)

@@ -1,13 +1,14 @@
-"""A grid of runs over any fields of a config: what it lacks is run, what it has is compared."""
+"""Sweeps: runs with all combinations of some options. Finished runs are not repeated, and all are compared."""
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypersphere.config import Config, worded
+from hypersphere.config import Config, format_value, option_names, unknown_option
 from hypersphere.data import Dataset, Given
 from hypersphere.errors import UserError
 from hypersphere.methods import Method
@@ -23,26 +24,25 @@ from hypersphere.util.written import edition, is_reference, reference_to
 
 OUT = Path("runs/sweep")
 DECIDE_DEFAULTS = ("method", "data", "labels", "size", "white")  # the options that a recipe depends on
-_UNHASHED = {field.name for field in dataclasses.fields(Config) if not field.metadata.get("hashed", True)}
 
 
 class Point(NamedTuple):
-    """Of the grid: the values that are its own, and the config that they make."""
+    """A point of the grid: the values of the swept options, and the config of the run."""
 
     values: dict[str, Any]
     config: Config
-    files: str = ""  # which edition of a folder's images and labels it is
+    files: str = ""  # the edition of a folder's images and labels
 
     @property
     def title(self) -> str:
-        return ", ".join(f"{name} {worded(value)}" for name, value in self.values.items()) or self.config.title
+        return ", ".join(f"{name} {format_value(value)}" for name, value in self.values.items()) or self.config.title
 
     @property
     def cell(self) -> str:
-        """What tells its results from others, beside the hash: the data, swept fields that are not hashed, and which
-        edition of the user's images, arrays and code made them."""
-        apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values) if name in _UNHASHED]
+        """Name of its results: method, data, swept options without a hash, editions of the user's files and code."""
         config = self.config
+        unhashed = {field.name for field in dataclasses.fields(config) if not field.metadata.get("hashed", True)}
+        apart = [f"-{name}-{self.values[name]}" for name in sorted(self.values.keys() & unhashed)]
         own = [name for name in (config.method, config.encoder, config.regularizer or "") if is_reference(name)]
         apart += [f"-{hash}" for hash in dict.fromkeys((self.files, *map(edition, own))) if hash]
         return f"{self.config.title}-{self.config.data_name}" + "".join(apart).replace("/", "-")
@@ -53,33 +53,37 @@ class Point(NamedTuple):
 
 
 def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
-    """Of the grid, each once, however often its values were said. Those that differ by what nothing looks at are one
-    run; a field that changes none of them is a mistake."""
+    """Return each point of a grid once. Points that differ by options without effect have the same config.
+
+    Raises:
+        UserError: If a swept option has no effect on any run.
+    """
     edition_of = cache(lambda data, labels: Dataset.resolve(Given(data, labels=labels)).edition())
     points = (Point(own, _plain(own, config), edition_of(config.data, config.labels)) for own, config in values)
     found = list({repr(point.values): point for point in points}.values())
     idle = set.intersection(*(idle_options(point.config) for point in found))
     for name in found[0].values:
         if name in idle and len({repr(point.values[name]) for point in found}) > 1:
-            runs = ", ".join(dict.fromkeys(f"{point.config.title} with {point.config.data}" for point in found))
-            raise UserError(f"`over` {name}: of no effect on {runs}; leave it out")
+            runs = ", ".join(dict.fromkeys(f"{point.config.title} on {point.config.data}" for point in found))
+            raise UserError(f"`over` {name} has no effect on {runs}: leave it out")
     return found
 
 
 def _plain(own: Mapping[str, Any], config: Config) -> Config:
-    """With the defaults of what is swept and nothing of this run looks at: one run, whatever was said."""
-    return config.replace(**{name: getattr(Config(), name) for name in idle_options(config) & own.keys()})
+    """Reset swept options that have no effect on this run to their defaults, so that it is one run."""
+    idle = idle_options(config) & own.keys()
+    return config.replace(**{field.name: field.default for field in dataclasses.fields(config) if field.name in idle})
 
 
 def product(over: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
-    """All combinations; the seed changes last, so that whatever is finished at any moment can be compared."""
+    """Yield all combinations. The seed changes last, so that finished runs can be compared at any time."""
     if "out" in over:
-        raise UserError("`out` cannot be swept: each run has a folder of its own below it")
+        raise UserError("`out` cannot be swept: each run has its own folder in it")
     lists: dict[str, list[Any]] = {}
     for name, values in over.items():
         lists[name] = [] if isinstance(values, str) or not isinstance(values, Iterable) else list(values)
         if not lists[name]:
-            raise UserError(f"`over` {name} must be a list of values, not {values!r}")
+            raise UserError(f"`over` {name} must be a list of values, got {values!r}")
     names = sorted(over, key=lambda name: name != "seed")
     for values in itertools.product(*(lists[name] for name in names)):
         point = dict(zip(names, values, strict=True))
@@ -98,45 +102,85 @@ def sweep(
     retries: int = FanOut.retries,
     **options: Any,
 ) -> list[Result]:
-    """Runs of all combinations: `sweep("byol-mhe", "digits", over={"lr": [0.004, 0.008], "seed": [0, 1]}, epochs=20)`.
+    """Run a method with all combinations of some options. Runs that have a result in `out` are not repeated.
 
-    `options` are the fields of `Config`. What has a result in `out` is not repeated.
+    Args:
+        method: Name or class of the method.
+        data: Dataset, as in `hs.pretrain`.
+        over: Options to vary, each with a list of values; `method` and `data` may be among them. Options that a method
+            does not have create no further runs of it.
+        probes: What to measure at the end of each run.
+        out: Folder of the runs, and of their results.
+        workers: Runs at a time, each in its own process; 0 runs one after the other in this process. None means one for
+            each GPU, or one.
+        ray: Address of a Ray cluster to run on; "" for the local one.
+        retries: How often a run is resumed after its process died.
+        options: Options of all runs.
+
+    Returns:
+        The result of each combination, in the order of the grid.
+
+    Raises:
+        UserError: If an option is wrong, or no method of the sweep has it.
+        RunsFailed: If some runs failed, after all others are done.
+
+    Example:
+        >>> hs.sweep("byol", "digits", over={"lr": [0.004, 0.008], "seed": [0, 1]}, epochs=20)  # doctest: +SKIP
     """
-    points = points_of(_kept(method), over, {"data": data, **options})
-    names = [point.name for point in points]  # as the user's code is now
+    if not isinstance(data, str | os.PathLike) and reference_to(data) is None:
+        readable = "a name, a folder, a file or a function at the top of a module"
+        raise UserError(f"`data` of a sweep must be {readable}, which its processes can read")
+    points = points_of(_kept(method), over, {"data": _kept(data), **options})
+    runs = [point.name for point in points]  # as the user's code is now
     jobs = missing(points, results_in(Path(out)), tuple(probes))
     failed = run_jobs(jobs, Path(out) / "results", Path(out), FanOut(workers, ray, retries))
-    check_failed(failed, len(set(names)))
+    check_failed(failed, len(set(runs)))
     found = results_in(Path(out))
-    return [found[name] for name in names]
+    return [found[run] for run in runs]
 
 
 def _kept(value: Any) -> Any:
-    """A class or function of the user's by the name that a config keeps it by."""
+    """Return the name under which a config keeps a class or function of the user's."""
     if isinstance(value, type) and issubclass(value, Method):
         return name_of_method(value)
     return (reference_to(value) or value) if callable(value) else value
 
 
 def points_of(method: str, over: Mapping[str, Iterable[Any]], options: Mapping[str, Any]) -> list[Point]:
-    """All combinations of the values in `over`, with the other `options` (data among them) as they are."""
+    """Return all combinations of the values in `over`, with the other `options` (data among them) as they are.
+
+    Raises:
+        UserError: If no method of the sweep has an option.
+    """
     recipe = cache(recipe_for)  # a folder is surveyed once
+    grid = [{name: _kept(value) for name, value in values.items()} for values in product(over)]
+    methods = list(dict.fromkeys(values.get("method", method) for values in grid))
+    known: set[str] = set().union(*map(option_names, methods))
+    for option in {*options, *over} - known:
+        raise unknown_option(option, methods)
 
     def config_of(values: Mapping[str, Any]) -> Config:
         chosen = {"method": method, **options, **values}
+        of_method = option_names(chosen["method"])  # other methods of the sweep may have further options
+        chosen = {name: value for name, value in chosen.items() if name in of_method}
         defaults = recipe(**{name: chosen.pop(name) for name in DECIDE_DEFAULTS if name in chosen})
         return defaults.replace(**chosen)
 
-    grid = ({name: _kept(value) for name, value in values.items()} for values in product(over))
     return distinct((values, config_of(values)) for values in grid)
 
 
 def results_in(out: Path) -> dict[str, Result]:
-    return {name_of(found.cell, found.config, found.hash): found for found in read_results(out / "results")}
+    """Return the results of a sweep's folder by the names of their runs."""
+    found: dict[str, Result] = {}
+    for result in read_results(out / "results"):
+        if result.config.hash == result.hash:  # of an earlier version, it may count options that its method lacks
+            found[name_of(result.cell, result.config.without_unused())] = result
+        found[name_of(result.cell, result.config, result.hash)] = result
+    return found
 
 
 def missing(points: Sequence[Point], found: Mapping[str, Result], probes: tuple[str, ...]) -> list[Job]:
-    """Points without a result, or whose result lacks a probe. Points that are the same run are one."""
+    """Return the runs that have no result, or whose result lacks a probe, each once."""
     if not probes or not set(probes) <= set(EVERY_PROBE):
         raise UserError(f"`probes` must be one or more of {', '.join(EVERY_PROBE)}")
     jobs: dict[str, Job] = {}
@@ -156,7 +200,7 @@ def _probes(result: Result) -> tuple[str, ...]:
 
 
 class Row(NamedTuple):
-    """Of the table: the runs that differ by nothing but their seed."""
+    """A row of the table: runs that differ only by their seed."""
 
     values: dict[str, Any]
     runs: str  # how many of them have a result
@@ -164,7 +208,7 @@ class Row(NamedTuple):
 
 
 def rows(points: Sequence[Point], found: Mapping[str, Result]) -> list[Row]:
-    """In the order of the grid, each number with its mean and 95 % interval over the seeds."""
+    """Return the rows of the table in the order of the grid: means and 95 % intervals over seeds."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         key = repr({name: value for name, value in point.values.items() if name != "seed"})
@@ -184,7 +228,7 @@ def _row(group: Sequence[Point], results: Sequence[Result]) -> Row:
 
 
 def _numbers(result: Result) -> dict[str, float]:
-    """Of the last epoch: accuracies and uniformity; without labels, what was measured during training."""
+    """Return accuracies and uniformity of the last epoch; without labels, what was measured during training."""
     if result.evaluation:
         found = {f"{probe}, %": values["top1"] for probe, values in result.evaluation.items() if "top1" in values}
         spread = result.evaluation["sphere"].get("uniformity")
