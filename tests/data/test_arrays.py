@@ -13,7 +13,7 @@ from hypersphere.data import Dataset, Given, Split, load_data
 from hypersphere.data.files import FolderDataset
 from hypersphere.data.objects import ObjectDataset
 from hypersphere.errors import UserError
-from tests.networks import SMALL_ENCODER
+from tests.networks import SMALL_ENCODER, those_of
 
 GREY = np.random.default_rng(0).integers(0, 256, (60, 9, 7), dtype=np.uint8)
 LABELS = np.arange(60) % 3
@@ -97,7 +97,7 @@ def test_labels_of_the_test_set_alone_are_none(tmp_path):
         assert learnt.classes == held_out.classes == ()
         assert (held_out.labels == -1).all()
     with pytest.raises(UserError, match="supervised needs images with labels"):
-        hs.pretrain("supervised", data=path, **SMALL)
+        hs.pretrain("supervised", data=path, **those_of("supervised", **SMALL))
 
 
 def test_a_part_of_one_image_and_other_arrays_do_no_harm(tmp_path):
