@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ from hypersphere.runs.idle import idle_options, unused_options
 from hypersphere.runs.initial import check_init
 from hypersphere.runs.machine import Execution, execution_of, pick_device, pick_precision, provenance
 from hypersphere.runs.monitors import monitors_of
+from hypersphere.runs.option_types import RunOptions
 from hypersphere.runs.recipes import located, recipe_for
 from hypersphere.runs.run import Run, load_config, put_state
 from hypersphere.train import (
@@ -71,11 +72,33 @@ WATCHED, TRIED = (4096, 1024), (16, 16)  # images that monitors hold in memory; 
 UNREADABLE = "unreadable.tsv"  # in a run's folder: images that could not be read
 
 
+@overload
+def pretrain(
+    method: str | None = None,
+    data: Any = None,
+    *,
+    resume: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    **options: Unpack[RunOptions],
+) -> Run: ...
+
+
+@overload
+def pretrain(
+    method: type[Method],
+    data: Any = None,
+    *,
+    resume: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run: ...
+
+
 def pretrain(
     method: str | type[Method] | None = None,
     data: Any = None,
     *,
-    resume: str | Path | None = None,
+    resume: str | os.PathLike[str] | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Run:
@@ -116,9 +139,10 @@ def pretrain(
             raise UserError(f"missing method: choose one of {', '.join(METHODS)}")
         check_early(**options)
         return start(recipe_for(method, **options), progress=progress)
-    saved = load_config(resume)
+    folder = Path(resume)
+    saved = load_config(folder)
     wanted = with_preset(saved, method).replace(**options)
-    return go_on(Path(resume), agreeing(saved, wanted, resume), progress=progress)
+    return go_on(folder, agreeing(saved, wanted, folder), progress=progress)
 
 
 def check_early(*, device: Any = "auto", encoder: Any = None, init: Any = None, **others: Any) -> None:
