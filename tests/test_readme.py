@@ -13,7 +13,7 @@ def test_the_library_example_runs(capsys):
 
 
 def test_a_loop_of_ones_own_runs(capsys):
-    _, loop, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    _, loop, *_ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict = {}
     exec(compile(loop, "README.md", "exec"), names)
     assert "top1=" in capsys.readouterr().out
@@ -22,7 +22,7 @@ def test_a_loop_of_ones_own_runs(capsys):
 
 def test_the_run_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _, _, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    _, _, second, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     short = second.replace("epochs=20", "epochs=1, hidden=32, projection=8, progress=False").replace(
         "run.evaluate()", 'run.evaluate(("knn",))'
     )
@@ -32,6 +32,16 @@ def test_the_run_example_runs(tmp_path, monkeypatch):
     assert names["run"].step == 8
     assert names["features"].shape == (16, 128)
     assert (tmp_path / names["run"].path / "evaluation.json").exists()
+
+
+def test_the_example_of_arrays_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    *_, arrays = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    short = arrays.replace("batch=64", 'batch=64, encoder="hypersphere/digits", hidden=32, progress=False')
+    assert short != arrays
+    names: dict = {}
+    exec(short, names)
+    assert names["run"].labelled
 
 
 def test_every_public_name_is_in_the_readme():

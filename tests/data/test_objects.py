@@ -1,7 +1,10 @@
 """Images given as objects: arrays in memory, datasets of torch and of Hugging Face."""
 
 import gc
+import re
 import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 import hypersphere as hs
 from hypersphere.cli import main
+from hypersphere.data import kinds
 from hypersphere.data.items import labels_of, pixels_of
 from hypersphere.data.kinds import dataset_of
 from hypersphere.errors import UserError
@@ -162,3 +166,19 @@ def test_a_hugging_face_dataset(tmp_path, capsys):
     words = ["pretrain", "byol", "--data", str(tmp_path / "saved"), "--size", "16", "--batch", "16", *where]
     assert main(words) == 0
     assert main(["evaluate", str(tmp_path / "again"), "--probes", "knn", "--holdout", "test"]) == 0
+
+
+def test_the_example_of_a_kind_of_data_in_contributing(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    example = text[text.index("**A new kind of data**") :]
+    made, line = re.findall(r"```python\n(.*?)```", example, re.DOTALL)[:2]
+    space = {}
+    exec(made, space)  # the example, as it stands there
+    exec("def noise_or_none(data, options):\n" + textwrap.indent(line, "    "), space)
+    known = kinds.resolve
+    monkeypatch.setattr(
+        kinds, "resolve", lambda options: space["noise_or_none"](options.data, options) or known(options)
+    )
+    run = hs.pretrain("byol", data="noise", out=tmp_path / "run", **{**SMALL, "epochs": 1, "size": 32})
+    assert run.step == 900 // 16
+    assert hs.diagnose(run).findings
