@@ -59,7 +59,8 @@ def test_readme_snippets_type_check(tmp_path):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-PACKAGES = ("sphere", "regularize", "nn", "views", "optim", "distributed", "train")
+PACKAGES = ("data", "sphere", "regularize", "nn", "views", "optim", "distributed", "train")
+WITH_METHODS = (hs.data.Dataset, hs.data.Images, hs.data.Listing)  # their methods have complete docstrings, too
 
 
 def documented() -> Iterator[tuple[str, Any]]:
@@ -70,6 +71,17 @@ def documented() -> Iterator[tuple[str, Any]]:
             found = getattr(module, name)
             if inspect.isfunction(found) or inspect.isclass(found):
                 yield f"{package}.{name}", found
+            if found in WITH_METHODS:
+                yield from ((f"{package}.{name}.{method}", getattr(found, method)) for method in public_methods(found))
+
+
+def public_methods(owner: type) -> list[str]:
+    """Names of the public methods and properties of a class, including inherited ones."""
+    return [name for name in dir(owner) if name[0] != "_" and is_method(inspect.getattr_static(owner, name))]
+
+
+def is_method(found: Any) -> bool:
+    return inspect.isfunction(found) or isinstance(found, property | staticmethod)
 
 
 @pytest.mark.parametrize(("name", "public"), [*documented()])
@@ -78,9 +90,10 @@ def test_docstrings_are_complete_and_their_examples_run(name, public):
     assert len(text.splitlines()[0]) < 120
     sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
     assert "Example" in sections
-    parameters = [p for p in inspect.signature(public).parameters if p not in ("self", "args", "kwargs")]
+    signature = inspect.signature(public.fget if isinstance(public, property) else public)
+    parameters = [p for p in signature.parameters if p not in ("self", "args", "kwargs")]
     for parameter in parameters:
-        assert re.search(rf"^    {parameter}: ", text, re.MULTILINE), f"{parameter} is not explained"
+        assert re.search(rf"^    (\*\*)?{parameter}: ", text, re.MULTILINE), f"{parameter} is not explained"
     (test,) = doctest.DocTestFinder(recurse=False).find(public, name, globs={"hs": hs, "torch": torch})
     results = doctest.DocTestRunner(verbose=False).run(test)
     assert results.attempted > 0 or "+SKIP" in text

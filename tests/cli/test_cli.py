@@ -99,7 +99,7 @@ def test_an_interrupted_run_saves_itself(unbroken, tmp_path, signum):
     process.send_signal(signum)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signum
-    step = int(re.search(rf"stopped after update (\d+) of {STEPS}: go on with --resume", stderr).group(1))
+    step = int(re.search(rf"stopped after step (\d+) of {STEPS}: continue with --resume", stderr).group(1))
     assert "Traceback" not in stderr
     assert load_checkpoint(folder / "checkpoint.pt")["step"] == step < STEPS
     if signum == signal.SIGINT:
@@ -122,7 +122,7 @@ def test_a_signal_to_all_of_its_processes_is_no_loss(tmp_path):
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, stderr
     assert "Traceback" not in stderr
-    step = int(re.search(r"stopped after update (\d+) of 6000", stderr).group(1))
+    step = int(re.search(r"stopped after step (\d+) of 6000", stderr).group(1))
     assert load_checkpoint(folder / "checkpoint.pt")["step"] == step
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)

@@ -121,7 +121,7 @@ def test_a_run_notices_that_its_arrays_have_changed(tmp_path):
     run.evaluate("knn")
     saved(tmp_path / "own.npz", images=GREY, labels=LABELS[::-1])
     for use in (lambda: run.evaluate("knn"), lambda: hs.pretrain(resume=run.path), lambda: hs.diagnose(run)):
-        with pytest.raises(UserError, match=r"has other images or labels than when .* began"):
+        with pytest.raises(UserError, match=r"its images, labels or held-out images have changed since the run began"):
             use()
 
 
@@ -168,11 +168,11 @@ def test_a_run_from_its_start_to_another_set(tmp_path, monkeypatch, capsys):
     found = run.evaluate("knn", transfer=["folder", "digits"])
     assert set(found) == {f"transfer/{name}/{what}" for name in ("folder", "digits") for what in ("knn", "sphere")}
     assert main(["evaluate", "run", "--transfer", "own.npz", "--probes", "knn"]) == 2
-    assert "own.npz is what the run learned from" in capsys.readouterr().err
+    assert "own.npz is the run's own dataset" in capsys.readouterr().err
     saved(tmp_path / "other.npz", images=GREY, labels=LABELS)
     assert main(["evaluate", "run", "--transfer", "other.npz", "--probes", "knn"]) == 0
     assert main(["evaluate", "run", "--holdout", "test"]) == 2
-    assert "has no test set: it would be arrays test_images and test_labels" in capsys.readouterr().err
+    assert "has no test set: add arrays test_images and test_labels" in capsys.readouterr().err
     (tmp_path / "own.npz").rename("moved.npz")
     assert main(["evaluate", "run", "--transfer", "other.npz", "--probes", "knn"]) == 0  # none of the run's own needed
     assert "other.npz" in capsys.readouterr().out
@@ -218,7 +218,7 @@ def test_functions_that_make_them(module, tmp_path):
     assert hs.pretrain(resume=tmp_path / "run", data=own_images.alone, progress=False).step == run.step
     assert run.config.data == "own_images:alone"
     assert not run.labelled
-    with pytest.raises(UserError, match="no labels to probe with"):
+    with pytest.raises(UserError, match="has no labels, which probes need"):
         run.evaluate("knn")
     with pytest.raises(UserError, match=r"own_images:nothing must be images, \(images, labels\), .* got int"):
         parts(f"{module}:nothing")
@@ -233,7 +233,7 @@ def test_functions_that_make_them(module, tmp_path):
     [
         (
             {"images": GREY / 127},
-            "images: pixels are torch.float64, not uint8 or floats from 0 to 1: leave normalization out",
+            "images: pixels are torch.float64, not uint8 or floats from 0 to 1: remove normalization",
         ),
         ({"images": GREY[0]}, r"must be uint8 .* got uint8 of shape \(9, 7\)"),
         (
@@ -241,14 +241,14 @@ def test_functions_that_make_them(module, tmp_path):
             r"must have 1 or 3 channels, got uint8 of shape",
         ),
         ({"images": GREY[:0]}, r"must be uint8 .* got uint8 of shape \(0, 9, 7\)"),
-        ({"pictures": GREY}, r"no images to learn from: name the array images, .* \(found pictures\)"),
+        ({"pictures": GREY}, r"no training images: name the array one of images, .* \(found pictures\)"),
         (
             {"images": GREY, "labels": LABELS[:9]},
             "labels must be integers or strings, one for each of the 60 images",
         ),
         (
             {"images": GREY, "train_labels": LABELS},
-            r"train_labels has no images of a matching name",
+            r"train_labels has no matching array of images",
         ),
         ({"images": GREY, "labels": LABELS, "val_images": GREY[:1]}, "at least two images must be held out, got 1"),
         (

@@ -151,32 +151,32 @@ def test_what_is_missing_is_told_with_where_to_get_it(home, tmp_path):
 
     for message in (told(tmp_path / "nowhere"), told(home / "train")):
         assert "train/n01440764/*.JPEG" in message
-        assert "https://image-net.org, with an account" in message
+        assert "https://image-net.org (needs an account)" in message
     (home / "val" / VALIDATION[2]).unlink()
-    assert f"lacks 1 of 6 images, such as {VALIDATION[2]}" in told(home)
+    assert f"1 of 6 images are missing in {home / 'val'}, such as {VALIDATION[2]}" in told(home)
     truth = home / "ILSVRC2012_devkit_t12" / "data" / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("7\n")
     assert "data is damaged (KeyError)" in told(home)
     (truth.parent / "meta.mat").write_bytes(b"no table")
     assert "unpack ILSVRC2012_devkit_t12.tar.gz again" in told(home)
     truth.unlink()
-    assert "with ILSVRC2012_devkit_t12/data; get" in told(home)
+    assert "with ILSVRC2012_devkit_t12/data; download" in told(home)
     for file in (home / "train" / IDS[1]).iterdir():
         file.unlink()
     (home / "val" / IDS[0]).mkdir()
-    assert "holds no .JPEG file" in told(home)
+    assert "has no .JPEG files" in told(home)
     (home / "train" / IDS[1]).rmdir()
-    assert "has folders of 3 classes, not of 4" in told(home)
+    assert "has 3 class folders, not 4" in told(home)
 
 
 def test_a_class_of_the_kit_that_is_not_in_the_training_set(home):
     (home / "train" / IDS[1]).rename(home / "train" / "n01443538")
-    with pytest.raises(UserError, match="lacks classes of the validation images"):
+    with pytest.raises(UserError, match=r"classes of the validation images are missing in .*train"):
         list_images(home)
 
 
 def test_files_and_images_in_memory_are_not_mistaken():
-    with pytest.raises(UserError, match="imagenet is a dataset of files, not of images in memory: use list_data"):
+    with pytest.raises(UserError, match="imagenet is a dataset of image files: use list_data"):
         load_data("imagenet")
     with pytest.raises(UserError, match="cifar10 is loaded into memory"):
         list_data("cifar10")

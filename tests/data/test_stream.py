@@ -46,7 +46,7 @@ def test_holes_are_filled_and_noted(files, workers):
     (found,) = stream([asked(0, 1, 2, 4)])
     assert found.sample.tolist() == [0, 2, 2, 2]  # whose bytes, and so whose labels, they are
     assert found.pixels[:, 0, 0].tolist() == [100, 102, 102, 102]
-    assert stream.unreadable == {files[1]: "no image", files[4]: "vanished"}
+    assert stream.unreadable == {files[1]: "not an image", files[4]: "file not found"}
     files[1].write_bytes(files[3].read_bytes())  # mended meanwhile
     (found,) = stream([asked(1)])
     assert found.pixels[0, 0, 0] == 103
@@ -64,7 +64,7 @@ def test_a_batch_of_holes_is_filled_with_the_next_files(files):
     assert again.sample.tolist() == [5]
     for file in files:
         file.unlink(missing_ok=True)
-    with pytest.raises(UserError, match=r"none of 12 images could be read, such as .*png \(vanished\)"):
+    with pytest.raises(UserError, match=r"none of 12 images could be read, such as .*png \(file not found\)"):
         list(stream([asked(1)]))
 
 

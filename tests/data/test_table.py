@@ -48,7 +48,7 @@ def test_rows_without_an_image_are_told_once(tmp_path, capsys):
         found = listed(tmp_path, "path,label\na.jpg,x\nb.JPG,y\nc.JPG,y\n")
         assert found["train"].labels.tolist() == [0, -1, -1, -1]
     (told,) = capsys.readouterr().err.splitlines()
-    assert told.endswith(f"labels.csv: 2 rows name no image, such as {tmp_path}/b.JPG")
+    assert told.endswith(f"labels.csv: 2 rows without an image, such as {tmp_path}/b.JPG")
 
 
 def test_a_split(tmp_path):
@@ -101,16 +101,22 @@ def test_groups(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("path,label,split\na.jpg,x,holdout\n", "split must be train, val or test, not 'holdout'"),
-        ("path,label,split\n" + "".join(f"{c}.jpg,x,test\n" for c in "abcd"), "leaves no image to learn from"),
-        ("path,label\na.jpg,x\nb.jpg,x\n./a.jpg,y\n", "label of .*a.jpg is 'x' and 'y': remove a row of it"),
-        ("path,label,split\na.jpg,x,test\na.jpg,x,\n", "split of .*a.jpg is 'test' and ''"),
-        ("path,split\na.jpg,train\n", "must have the columns path and label"),
+        ("path,label,split\na.jpg,x,holdout\n", "split must be train, val or test, got 'holdout'"),
+        (
+            "path,label,split\n" + "".join(f"{c}.jpg,x,test\n" for c in "abcd"),
+            "has no training images: set some rows to train",
+        ),
+        (
+            "path,label\na.jpg,x\nb.jpg,x\n./a.jpg,y\n",
+            "two rows of .*a.jpg differ in label, 'x' and 'y': remove one of them",
+        ),
+        ("path,label,split\na.jpg,x,test\na.jpg,x,\n", "two rows of .*a.jpg differ in split, 'test' and ''"),
+        ("path,split\na.jpg,train\n", "must have a header with the columns path and label"),
         (
             "path,label,split\na.jpg,x,\nb.JPG,x,test\n",
-            "1 rows name no image, such as .*b.JPG, and 3 images have no row",
+            "1 row without an image, such as .*b.JPG, and 3 images without a row",
         ),
-        ("path,label,split,group\na.jpg,x,train,p\nb.jpg,x,test,p\n", "images of group 'p' are in train and in test"),
+        ("path,label,split,group\na.jpg,x,train,p\nb.jpg,x,test,p\n", "group 'p' is in both train and test: keep"),
     ],
 )
 def test_mistakes(tmp_path, text, told):
@@ -158,7 +164,7 @@ def test_of_each_class_a_share_by_its_size(counts, held_out, capsys):
     rest, some = held_out_of(labels, len(labels))
     assert labels[some].bincount(minlength=len(counts)).tolist() == list(held_out)
     assert sorted([*rest.tolist(), *some.tolist()]) == list(range(len(labels)))
-    told = "of 5 classes 1 have one image alone, which is learnt from"
+    told = "1 of 5 classes have only one image, which is used for training"
     assert (told in capsys.readouterr().err) == (1 in counts)
 
 
@@ -167,20 +173,22 @@ def test_of_few_with_one_class_of_several_two_are_held_out_of_it(capsys):
     labels = torch.tensor([0] * 5 + [1])
     _, some = held_out_of(labels, 6)
     assert labels[some].tolist() == [0, 0]
-    assert "of 2 classes 1 have one image alone, which is learnt from" in capsys.readouterr().err
+    assert "1 of 2 classes have only one image, which is used for training" in capsys.readouterr().err
 
 
 def test_labels_that_are_all_different_are_told(capsys):
     tell_once.cache_clear()
     rest, some = held_out_of(torch.arange(240), 240)
     assert (len(rest), len(some)) == (192, 48)
-    assert "no class has two images: by such labels nothing can be measured" in capsys.readouterr().err
+    assert "no class has more than one image: accuracy cannot be measured with these labels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("known", [[0], [0, 0], [0, 1, 2]])
 def test_too_few_labels_to_hold_some_out(known):
     labels = torch.tensor([*known, *[-1] * 100])
-    with pytest.raises(UserError, match="images have labels: it takes four or more, to hold two out, or none"):
+    with pytest.raises(
+        UserError, match=r"too few labelled images \(\d\): label four or more, so that two can be held out, or none"
+    ):
         held_out_of(labels, len(labels))
 
 
@@ -199,7 +207,7 @@ def test_every_class_is_left_to_learn_from():
     rest, some = held_out_of(labels, 7, groups)
     assert set(labels[rest].tolist()) == {0, 1, 2}
     assert len(some) > 0
-    with pytest.raises(UserError, match="no group can be held out"):
+    with pytest.raises(UserError, match="cannot hold out any group"):
         held_out_of(torch.tensor([0, 0, 1, 1]), 4, torch.tensor([0, 0, 1, 1]))
 
 
@@ -244,4 +252,4 @@ def test_images_that_are_learnt_from_are_not_called_held_out(tmp_path, capsys):
         progress=False,
         **options,
     )
-    assert "12 training images, 12 of them watched" in capsys.readouterr().err
+    assert "12 training images, 12 of them monitored" in capsys.readouterr().err

@@ -80,12 +80,12 @@ def assert_same_curve(run, whole):
 
 def runs_go_on_with_any_number_of_processes(out, found):
     assert found["two"]["codes"] == [143, 143]  # one was asked to stop
-    assert found["two"]["told"][-1].startswith("hypersphere: stopped after update 4 of 10")
+    assert found["two"]["told"][-1].startswith("hypersphere: stopped after step 4 of 10")
     assert [line.partition(": ")[2].split()[0] for line in found["two"]["told"]] == ["byol:", "stopped"]
     assert found["three"]["codes"] == [143] * 3
-    assert found["three"]["told"][0].endswith("going on from update 4 of 10")
+    assert found["three"]["told"][0].endswith("resuming at step 4 of 10")
     assert found["one"]["codes"] == [0]
-    assert found["one"]["told"][0].endswith("going on from update 8 of 10")
+    assert found["one"]["told"][0].endswith("resuming at step 8 of 10")
     assert_same_curve(out / "resumed", out / "whole")
 
 
@@ -122,7 +122,7 @@ def shares_are_equal(found):
 def all_are_told_the_same(found):
     assert found["codes"] == [2, 2]
     (line,) = found["told"]
-    assert line.startswith("hypersphere: the processes of this job were told different things (the first has a config")
+    assert line.startswith("hypersphere: ranks were started with different options (the config of rank 0 has hash")
 
 
 def files_are_shared_out(out, found):

@@ -96,12 +96,12 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
     ("words", "told"),
     [
         ([], "hypersphere: missing argument X: hypersphere diagnose X\n"),
-        (["resnet81"], "'resnet81' is not known: did you mean 'resnet18'?"),
+        (["resnet81"], "unknown target 'resnet81': did you mean 'resnet18'?"),
         (["resnet18", "-o", "."], "--out . is a folder: name a file in it"),
         (["torchvision/resnet81"], "did you mean 'resnet18'"),
         (["nothere.npy"], "nothere.npy does not exist"),
-        (["nothere.pt"], "there is no file nothere.pt"),
-        (["."], ". is no run, no checkpoint"),
+        (["nothere.pt"], "file not found: nothere.pt"),
+        (["."], ". is not a run, a checkpoint"),
         (["resnet18", "--images", "1"], "--images must be a whole number of at least 2"),
         (["resnet18", "--data", "digit"], "did you mean 'digits'"),
     ],
@@ -116,7 +116,7 @@ def test_mistakes_are_one_line(words, told, capsys, tmp_path, monkeypatch):
 
 def test_a_run_that_collapses_can_be_stopped(tmp_path):
     options = {**SMALL, "epochs": 6, "norm": "none", "lr": 0.05, "knn_every": 1, "on_collapse": "stop"}
-    with pytest.raises(UserError, match=r"collapsed by epoch .*stopped, and kept in"):
+    with pytest.raises(UserError, match=r"collapsed by epoch .*the run was stopped, its last checkpoint is in"):
         hs.pretrain("byol", data="digits", out=tmp_path / "a", **options)
     assert diagnose(tmp_path / "a", device="cpu").verdict.startswith("not healthy")
 
@@ -148,7 +148,7 @@ def test_a_diagnosis_in_python_reads_as_at_the_terminal(capsys):
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == str(found).splitlines()
     assert re.search(r"^  output +–  effective rank \d", str(found), re.MULTILINE)
     assert f"{found.weights[0].times:.4g}" in str(found)
-    assert str(found).splitlines()[0] == "Sequential: 64 images given; features of 2 dimensions"
+    assert str(found).splitlines()[0] == "Sequential: 64 given images; features of 2 dimensions"
 
 
 class Frame:
@@ -184,5 +184,5 @@ def test_embeddings_in_memory_are_an_array_or_what_can_be_one():
 def test_what_cannot_be_looked_at_is_told(target, told):
     with pytest.raises(UserError, match=told):
         hs.diagnose(target)
-    with pytest.raises(UserError, match=r"`images` must be a whole number of at least 2, not 3.5"):
+    with pytest.raises(UserError, match=r"`images` must be a whole number of at least 2, got 3.5"):
         hs.diagnose(np.ones((3, 3)), images=3.5)

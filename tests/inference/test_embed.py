@@ -81,9 +81,9 @@ def test_unreadable_files_are_left_out_and_listed(digits, tmp_path, capsys, monk
     assert main(["embed", str(digits), str(folder), "-o", str(out), "--device", "cpu"]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"{out}: 6 images, 128 numbers each; 9 unreadable\n"
-    assert "9 files could not be read: 00-bad.png (no image)" in printed.err
+    assert "9 files could not be read: 00-bad.png (not an image)" in printed.err
     listed = (tmp_path / "out.unreadable.tsv").read_text().splitlines()
-    assert listed == [f"{folder}/0{n}-bad.png\tno image" for n in range(9)]
+    assert listed == [f"{folder}/0{n}-bad.png\tnot an image" for n in range(9)]
     assert rows(out)[0] == [str(path) for path in good]
     for path in folder.glob("*-bad.png"):
         path.unlink()
@@ -215,9 +215,9 @@ def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
         ),
         ((images, images, "-o", out), "neither a run .* nor an exported encoder"),
         ((bare, images, "-o", out), "there is no checkpoint"),
-        ((digits, tmp_path / "gone", "-o", out), "gone is no folder"),
-        ((digits, empty, "-o", out), "there is no image below .*empty"),
-        ((digits, junk, "-o", out), r"none of 1 images could be read, such as .*a.png \(no image\)"),
+        ((digits, tmp_path / "gone", "-o", out), "folder not found: .*gone"),
+        ((digits, empty, "-o", out), "no images below .*empty"),
+        ((digits, junk, "-o", out), r"none of 1 images could be read, such as .*a.png \(not an image\)"),
         ((digits, images, "-o", tmp_path / "out.csv"), "--out .*out.csv must end in .parquet or .npz"),
         ((digits, images, "-o", tmp_path / "gone/out.npz"), "there is no folder .*gone"),
         ((digits, images, "-o", "/proc/out.npz"), "could not write /proc/out.npz"),
@@ -234,7 +234,7 @@ def test_a_diverged_run_embeds_nothing(digits, drawn, tmp_path):
     state = load_checkpoint(broken / "checkpoint.pt")
     state["method"]["encoder.features.0.weight"].fill_(torch.nan)
     save_checkpoint(broken / "checkpoint.pt", state)
-    with pytest.raises(UserError, match="features that are no numbers: did the run diverge"):
+    with pytest.raises(UserError, match="produces features with NaN or infinity: check whether the run diverged"):
         embed(broken, drawn[0], tmp_path / "out.npz", device="cpu")
     assert not (tmp_path / "out.npz").exists()
 

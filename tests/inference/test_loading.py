@@ -80,12 +80,12 @@ def test_a_file_and_its_bytes_are_the_same_picture(digits, drawn):
     ("picture", "message"),
     [
         ("gone.png", "gone.png does not exist"),
-        (__file__, r"test_loading.py cannot be read \(no image\)"),
+        (__file__, r"test_loading.py cannot be read \(not an image\)"),
         (np.zeros((3, 8, 8)), r"must be uint8 of shape \(1 or 3, H, W\), got float64 of shape \(3, 8, 8\)"),
         (np.zeros((8, 8, 3), np.uint8), r"must be uint8 of shape \(1 or 3, H, W\), got uint8 of shape \(8, 8, 3\)"),
         (np.zeros((3, 0, 0), np.uint8), r"got uint8 of shape \(3, 0, 0\)"),
-        (Image.new("F", (8, 8)), "pixels are fractions"),
-        (b"no picture", r"an image given as bytes cannot be read \(no image\)"),
+        (Image.new("F", (8, 8)), "pixels are floats of unknown range"),
+        (b"no picture", r"an image given as bytes cannot be read \(not an image\)"),
         (7, "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W, got int"),
     ],
 )

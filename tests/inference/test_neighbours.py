@@ -71,8 +71,8 @@ def test_images_in_tar_files_are_as_those_in_a_folder(run, drawn, tmp_path, monk
         n.path for n in neighbours(tmp_path / "half.npz", [paths[-1]], count=9)[0].neighbours
     ]
     (tmp_path / "tars/1.tar").unlink()
-    assert "vanished" in gallery([other], "half.npz")
-    with pytest.raises(UserError, match=r"1\.tar::.* cannot be read \(vanished\)"):
+    assert "file not found" in gallery([other], "half.npz")
+    with pytest.raises(UserError, match=r"1\.tar::.* cannot be read \(file not found\)"):
         neighbours(tmp_path / "half.npz", [f"tars/{names[-1]}"])
 
 
@@ -112,7 +112,7 @@ def test_mistakes_of_neighbours_are_told_in_a_line(digits, run, drawn, tmp_path,
         ((tmp_path / "damaged.npz", image), r"damaged.npz is damaged, or no .npz file \(Bad CRC-32 .*\)"),
         ((tmp_path / "damaged.parquet", image), r"damaged.parquet is damaged, or no .parquet file \(.*\)"),
         ((out, tmp_path / "gone.png"), "gone.png does not exist"),
-        ((out, out), r"out.npz cannot be read \(no image\)"),
+        ((out, out), r"out.npz cannot be read \(not an image\)"),
         ((out, image, "--count", "0"), "--count must be an integer of at least 1, got 0"),
         ((out, image, "--encoder", tmp_path / "nowhere"), "--encoder .*nowhere does not exist"),
         ((out, image, "--encoder", run), "has 512 features"),  # though the image is in the file
@@ -146,7 +146,7 @@ def test_nothing_in_a_name_is_taken_for_markup_and_what_vanished_is_told(tmp_pat
     assert "Nearest neighbours in <b>" in page.said()
     assert nasty.name in " ".join(page.said())
     assert {"img", "b"}.isdisjoint(tag for tag, _ in page.elements)
-    assert "cannot be read: vanished" in page.said()
+    assert "cannot be read: file not found" in page.said()
     assert "−0.5000" in page.said()
     (tile,) = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
     assert "--shape: 0.333333; --column: 0; --row: 0; --side: 144px" in tile["style"]

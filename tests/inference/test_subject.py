@@ -31,7 +31,7 @@ def test_what_is_around_a_network_is_not_looked_at():
 
 def test_models_by_name():
     found = diagnose("resnet18", images=np.int64(4), device="cpu")
-    assert found.of.startswith("torchvision/resnet18, as it is initialized: 4 held-out images of digits")
+    assert found.of.startswith("torchvision/resnet18, randomly initialized: 4 held-out images of digits")
     assert [block.name for block in found.blocks] == ["layer1", "layer2", "layer3", "layer4", "output"]
     assert len(found.weights) == 20
     assert all(layer.times == pytest.approx(1, abs=0.05) for layer in found.weights)  # neurons as they are drawn
@@ -112,9 +112,9 @@ def test_the_size_can_be_said_and_is_else_that_of_the_chosen_data():
         network = Shown()
         hs.diagnose(network, images=4, **options)
         assert network.seen == {(3, side, side)}
-    with pytest.raises(UserError, match="`size` must be a whole number of at least 1, not 0"):
+    with pytest.raises(UserError, match="`size` must be a whole number of at least 1, got 0"):
         hs.diagnose(network, size=0)
-    told = r"^Shown does not take 3 × 10 × 10 images \(Input height does not match\): say the `size` it takes$"
+    told = r"^Shown does not take 3 × 10 × 10 images \(Input height does not match\): pass the `size` that it takes$"
     with pytest.raises(UserError, match=told):
         hs.diagnose(Shown(only=9), size=10)
 
@@ -188,7 +188,7 @@ def test_images_of_ones_own():
     pixels = torch.randint(0, 256, (5, 3, 20, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     network = Shown()
     found = hs.diagnose(network, data=pixels)
-    assert found.of == "Shown: 5 images given; features of 6 dimensions"
+    assert found.of == "Shown: 5 given images; features of 6 dimensions"
     assert network.seen == {(3, 20, 20)}
     for same in (pixels.numpy(), pixels.double() / 255, pixels.half() / 255):
         assert hs.diagnose(network, data=same).findings == found.findings
@@ -217,12 +217,12 @@ def test_images_of_ones_own_have_the_colours_that_the_encoder_knows(tmp_path):
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (torch.zeros(4, 3, 8), r"N × C × H × W with C 1 or 3, not torch.float32 of shape \(4, 3, 8\)"),
+        (torch.zeros(4, 3, 8), r"N × C × H × W with C 1 or 3, got torch.float32 of shape \(4, 3, 8\)"),
         (torch.zeros(4, 2, 8, 8), "with C 1 or 3"),
-        (torch.zeros(1, 3, 8, 8), "two images or more"),
-        (torch.zeros(4, 3, 8, 8, dtype=torch.long), "bytes .uint8., or floats from 0 to 1"),
-        (torch.full((4, 3, 8, 8), 1.5), "not normalized yet"),
-        (torch.full((4, 3, 8, 8), math.nan), "not normalized yet"),
+        (torch.zeros(1, 3, 8, 8), "at least two images"),
+        (torch.zeros(4, 3, 8, 8, dtype=torch.long), "must be uint8, or floats from 0 to 1"),
+        (torch.full((4, 3, 8, 8), 1.5), "that are not normalized, got"),
+        (torch.full((4, 3, 8, 8), math.nan), "that are not normalized, got"),
         (5, "must be a name"),
     ],
 )

@@ -62,7 +62,7 @@ def test_names_that_are_no_split_or_more_than_one(tmp_path):
     assert recipes.recipe_for("byol", tmp_path).data == str(tmp_path)  # three classes
     assert parts(tmp_path)["train"].classes == ("bus", "train", "training")
     draw(tmp_path / "test/a/1.png", 1, (99, 9, 9))
-    with pytest.raises(UserError, match="train and training could each hold the train images: rename all but one"):
+    with pytest.raises(UserError, match="train and training could each be the train images: rename all but one"):
         recipes.recipe_for("byol", tmp_path)
     shutil.rmtree(tmp_path / "training")
     for name in "bc":
@@ -80,8 +80,8 @@ def test_a_part_may_lack_a_class(tmp_path, capsys):
     assert {files.classes for files in found.values()} == {("a", "new", "rare")}
     assert [found[name].labels.tolist() for name in ("train", "val", "test")] == [[0] * 6 + [2], [0, 0, 1], [0]]
     told = capsys.readouterr().err
-    assert f"{tmp_path}: val has no image of rare, unlike train" in told
-    assert f"{tmp_path}: train has no image of new, unlike val" in told
+    assert f"{tmp_path}: val has no images of rare, unlike train" in told
+    assert f"{tmp_path}: train has no images of new, unlike val" in told
     draw(tmp_path / "val/1.png", 1, (99, 9, 9))  # in no class
     with pytest.raises(UserError, match="train and val must have the same class folders"):
         parts(tmp_path)

@@ -93,11 +93,11 @@ def test_of_no_images_there_are_no_features(data, side, tmp_path):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (torch.zeros(2, 1, 8, 8), "uint8 .*, not torch.float32"),
-        ([[1, 2]], "tensor or array of uint8 .*, not list"),
-        (np.zeros((2, 8, 8), np.uint8), r"N × 1 × 8 × 8, not \(2, 8, 8\)"),
-        (torch.zeros(2, 1, 9, 8, dtype=torch.uint8), r"N × 1 × 8 × 8, not \(2, 1, 9, 8\)"),
-        (np.zeros((2, 3, 8, 8), np.uint8), r"N × 1 × 8 × 8, not \(2, 3, 8, 8\)"),
+        (torch.zeros(2, 1, 8, 8), "uint8 .*, got torch.float32"),
+        ([[1, 2]], "tensor or array of uint8 .*, got list"),
+        (np.zeros((2, 8, 8), np.uint8), r"N × 1 × 8 × 8, got \(2, 8, 8\)"),
+        (torch.zeros(2, 1, 9, 8, dtype=torch.uint8), r"N × 1 × 8 × 8, got \(2, 1, 9, 8\)"),
+        (np.zeros((2, 3, 8, 8), np.uint8), r"N × 1 × 8 × 8, got \(2, 3, 8, 8\)"),
     ],
 )
 def test_what_cannot_be_encoded_is_told(trained, images, message):
@@ -209,23 +209,26 @@ def test_a_run_that_has_seen_its_own_validation_images_has_not_seen_others(train
     run = hs.load_run(trained.path)
     run.config = run.config.replace(holdout="test")
     assert run.measure("knn", "validation", transfer="cifar10")["transfer/cifar10/knn"]["k"] == 7
-    with pytest.raises(UserError, match="learnt from the validation images"):
+    with pytest.raises(UserError, match="was trained on the validation images: evaluate it on the test set"):
         run.measure("knn", "validation")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("digits", "digits is what the run learned from"), ("imagenet21", "imagenet21 is unknown: choose from cifar10, ")],
+    [
+        ("digits", "`transfer` digits is the run's own dataset"),
+        ("imagenet21", "unknown `transfer` imagenet21: choose from cifar10, "),
+    ],
 )
 def test_a_transfer_to_nowhere_is_told(trained, name, message):
-    with pytest.raises(UserError, match=f"`transfer` {message}"):
+    with pytest.raises(UserError, match=message):
         trained.measure(transfer=("cifar10", name))
 
 
 def test_a_folder_without_images_is_told_before_others_are_measured(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("hypersphere.runs.run.evaluate_on", lambda *a, **b: pytest.fail("measured"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="there is no image below"):
+    with pytest.raises(UserError, match="no images below"):
         trained.measure(transfer=("cifar10", str(tmp_path / "empty")))
 
 
@@ -283,9 +286,9 @@ def test_going_on_says_from_where(folder, capsys):
         hs.pretrain(resume=folder)
         return capsys.readouterr().err.splitlines()[0]
 
-    assert told(5) == f"{folder}: going on from update 5 of 8"
-    assert told(8) == f"{folder}: all 8 updates are done"
-    assert told(None) == f"{folder}: there is no checkpoint yet: starting at update 0 of 8"
+    assert told(5) == f"{folder}: resuming at step 5 of 8"
+    assert told(8) == f"{folder}: all 8 steps are done"
+    assert told(None) == f"{folder}: no checkpoint yet: starting at step 0 of 8"
 
 
 def test_a_run_goes_on_by_the_name_of_its_method(tmp_path, monkeypatch):
@@ -378,7 +381,7 @@ def test_unused_options_are_told(tmp_path, capsys):
         progress=False,
     )
     assert capsys.readouterr().err.splitlines() == [
-        "hypersphere: trust: of no effect on byol with digits",
+        "hypersphere: ignored trust: no effect on byol with digits",
         "hypersphere: byol: tests/small, input 8 × 8, batch 128, 1 epoch; 1,137 training images, 300 held out",
     ]
-    assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} updates)"
+    assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} steps)"

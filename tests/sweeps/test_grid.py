@@ -82,7 +82,7 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(undisturbed, 
     assert not any(Path(f"/proc/{pid}").exists() for pid in others)
 
     assert main([*SWEEP, "--workers", "0", "--out", str(out)]) == 0
-    assert "going on from update" in capsys.readouterr().err
+    assert "resuming at step" in capsys.readouterr().err
     there, results = undisturbed
     assert metrics(out) == metrics(there)
     evaluations = {name: result.evaluation for name, result in results_in(out).items()}

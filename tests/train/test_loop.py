@@ -371,7 +371,7 @@ def test_a_stop_during_the_last_update_is_heard_and_the_run_is_whole(tmp_path, m
         return write(log, step, plan, *rest)
 
     monkeypatch.setattr(record, "_write", stopping)
-    with pytest.raises(KeyboardInterrupt, match="stopped after update 2 of 2"):
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 2 of 2"):
         pretrain("byol", "digits", epochs=1, batch=512, knn_every=0, out=tmp_path / "run", **SMALL)
     assert load_checkpoint(tmp_path / "run/checkpoint.pt")["step"] == 2
 

@@ -1,7 +1,7 @@
-"""What `data` means, resolved once: `Dataset.resolve` gives one of a few classes with one interface.
+"""Datasets: `Dataset.resolve` turns the option `data` into an object with one interface for all sources.
 
-Sources (named datasets, folders, tar files, arrays, dataset objects), splits, decoding, and loaders of batches live
-here. Imports `views` and `distributed`, besides `util`.
+Contains the sources (named datasets, folders, tar files, arrays, dataset objects), splits, decoding, and loaders.
+Imports only `views`, `distributed` and `util`.
 """
 
 from hypersphere.data.dataset import Dataset, Given, Holdout, Split

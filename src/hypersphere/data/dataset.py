@@ -1,4 +1,4 @@
-"""What `data` means, resolved once: one class for each kind of source, one interface for the rest of the project."""
+"""The interface of all datasets: `Dataset.resolve` picks the class for the option `data`."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -17,13 +17,13 @@ from hypersphere.views import Recipe, folder_recipe
 
 Holdout = Literal["validation", "test"]
 ImageSet = Images | StreamedImages
-Unreadable = dict[Path | str, str]  # image → why it could not be read
-MOST_IN_MEMORY = (20_000, 5_000)  # training and held-out images that are decoded at once, at most
-USUAL_SIZE = 224  # of the encoder's input, if nothing else is known
+Unreadable = dict[Path | str, str]  # image → reason why it could not be read
+MOST_IN_MEMORY = (20_000, 5_000)  # most training and held-out images to decode into memory
+USUAL_SIZE = 224  # default side of the encoder's input, in pixels
 
 
 class DataOptions(Protocol):
-    """The options that say what a run learns from: those of a `Config`."""
+    """The options of a `Config` that concern the dataset."""
 
     @property
     def data(self) -> str: ...
@@ -42,7 +42,21 @@ class DataOptions(Protocol):
 
 
 class Given(NamedTuple):
-    """`DataOptions` without a config."""
+    """Data options without a config, for `Dataset.resolve`.
+
+    Attributes:
+        data: Name of a dataset, path of a folder, tar files or arrays, or `package.module:function`.
+        holdout: "validation" holds out part of the training images, "test" the test set.
+        labels: CSV file with the labels of a folder's images.
+        white: Value of white in 16-bit images (None: 65535).
+        size: Side of the encoder's input in pixels (None: 224 for folders and arrays).
+        root: Folder of the files of a named dataset, or the new location of a folder that has moved.
+        workers: Number of worker processes that read images (None: chosen from the number of cores).
+
+    Example:
+        >>> hs.data.Given("digits").holdout
+        'validation'
+    """
 
     data: str
     holdout: Holdout = "validation"
@@ -54,9 +68,18 @@ class Given(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What is learned from, and what is held out; both of one kind.
+    """Training images and held-out images, both of the same class.
 
-    Without labels nothing is held out: `held_out` are then some of the images that are learned from.
+    Without labels nothing is held out: `held_out` is then a sample of the training images.
+
+    Attributes:
+        train: `Images` in memory, or images that are read when needed, such as a `Listing`.
+        held_out: Images of the same class as `train`.
+
+    Example:
+        >>> split = hs.data.Dataset.resolve(hs.data.Given("digits")).split("validation")
+        >>> len(split.train), len(split.held_out), split.apart
+        (1137, 300, True)
     """
 
     train: Any  # Images or StreamedImages
@@ -64,19 +87,23 @@ class Split(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether the held-out images are not learned from. If they are, all of them are: the first one tells."""
+        """Whether the held-out images are not among the training images.
+
+        Either all of them are or none is, so the first one decides.
+        """
         known = isinstance(self.held_out, Images) and self.held_out.classes
         return bool(known) or not self.train.contains(self.held_out)
 
     def to(self, device: torch.device) -> "Split":
+        """Move images in memory to a device."""
         return Split(self.train.to(device), self.held_out.to(device))
 
 
 class Hints(NamedTuple):
-    """What a recipe for images of any kind depends on."""
+    """Properties of a dataset that the recipe for folders and arrays depends on."""
 
-    images: int
-    side: int  # median length of the shorter sides, in pixels
+    images: int  # number of training images
+    side: int  # median shorter side, in pixels
 
 
 class Voting(NamedTuple):
@@ -89,14 +116,23 @@ class Voting(NamedTuple):
 class Dataset(ABC):
     """A source of images: a named dataset, a folder, tar files, arrays, or a dataset object of another library.
 
-    A new source is one subclass and one line in `resolve`. Making one reads nothing: what is missing or damaged is
-    reported by the method that needs it.
+    `Dataset.resolve` makes one. To add a source, write a subclass and add a line to `resolve` in kinds.py. The
+    constructor reads nothing: the method that needs missing or damaged files raises the error.
+
+    Args:
+        name: Name to keep in a config: a dataset's name, an absolute path, a URL or a reference to code. Resolving it
+            again, in any working folder, gives the same dataset.
+        options: The data options of a config, or a `Given`.
 
     Attributes:
-        name: What a config keeps: a name, an absolute path, a URL or a reference to code. Resolving it again, in any
-            folder, gives the same dataset.
         ignored: Options of a run that have no effect on this kind of data.
         voting: Settings of the k-NN classifier.
+
+    Example:
+        >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+        >>> train, held_out = dataset.split("test")
+        >>> train.pixels.shape, len(held_out)
+        (torch.Size([1437, 1, 8, 8]), 360)
     """
 
     ignored: ClassVar[frozenset[str]] = frozenset()
@@ -107,15 +143,20 @@ class Dataset(ABC):
 
     @staticmethod
     def resolve(options: DataOptions) -> "Dataset":
-        """The dataset that `options.data` names.
+        """Find the dataset that `options.data` names.
+
+        Args:
+            options: A `Given`, or a config.
+
+        Returns:
+            The dataset, of which nothing has been read yet.
 
         Raises:
             UserError: If it is not a dataset's name, a path of images, a file of arrays or a reference to code.
 
         Example:
-            >>> from hypersphere.data import Dataset, Given
-            >>> Dataset.resolve(Given("digits")).split("test").train.pixels.shape
-            torch.Size([1437, 1, 8, 8])
+            >>> hs.data.Dataset.resolve(hs.data.Given("digits")).name
+            'digits'
         """
         from hypersphere.data.kinds import resolve
 
@@ -123,39 +164,110 @@ class Dataset(ABC):
 
     @abstractmethod
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
-        """What is learned from and what is held out.
+        """Split the images into training and held-out images.
 
         Args:
             holdout: "validation" holds out part of the training images, "test" the test set.
-            run: Folder of a run that began with these data: the images are those that it began with.
+            run: Folder of a run on these data, to get the same images that it began with.
+
+        Returns:
+            Training images and held-out images.
+
+        Raises:
+            UserError: If files are missing or damaged, or if the images of the run have changed.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> train, held_out = dataset.split("validation")
+            >>> len(train), len(held_out)
+            (1137, 300)
         """
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
-        """`split` on every rank of a job: each reads the data, one of each machine first."""
+        """As `split`, on every rank of a distributed job.
+
+        One rank of each machine reads the data first, the others follow. Folders are listed by rank 0 only.
+
+        Args:
+            holdout: "validation" or "test".
+            run: Folder of a run on these data.
+
+        Returns:
+            The same split on every rank.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> len(dataset.split_of_job("test").train)
+            1437
+        """
         from hypersphere.distributed.collectives import first_of_machine_first
 
         return first_of_machine_first(lambda: self.split(holdout, run))
 
     def summary(self) -> str | None:
-        """What was found, in words; None for datasets that are known."""
+        """A summary of the images that were found, for the user.
+
+        Returns:
+            One line of text. None for named datasets, whose content is known.
+
+        Raises:
+            UserError: If there are too few images, or none can be read.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.summary() is None
+            True
+        """
         return None
 
     def recipe_hints(self) -> Hints | None:
-        """What a recipe depends on; None if the dataset has a recipe of its own."""
+        """The properties that the default options of a run depend on.
+
+        Returns:
+            Number and size of the training images. None if the dataset has its own recipe.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.recipe_hints() is None
+            True
+        """
         return None
 
     def pipeline(self, size: int | None) -> Recipe:
-        """Views for training and evaluation, at `size` pixels a side if the images can be shown at any size."""
+        """The views for training and evaluation.
+
+        Args:
+            size: Side of the views in pixels, if the dataset allows any size (None: 224).
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.pipeline(size=None).size
+            8
+        """
         return folder_recipe(size or USUAL_SIZE)
 
     def stored_side(self, size: int | None) -> int:
-        """Pixels a side of the squares that evaluation views are made from."""
+        """Side, in pixels, of the squares that evaluation views are cropped from.
+
+        Args:
+            size: Side of the views in pixels, as in `pipeline`.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.stored_side(size=None)
+            8
+        """
         pipeline = self.pipeline(size)
         return pipeline.resize or pipeline.size
 
     @property
     def workers(self) -> int:
-        """Processes that read images: as the options say, or as many as this process has cores for."""
+        """Number of worker processes that read images: the option, or chosen from the number of cores.
+
+        Example:
+            >>> hs.data.Dataset.resolve(hs.data.Given("digits", workers=3)).workers
+            3
+        """
         if self.options.workers is not None:
             return self.options.workers
         return -(-default_workers(torch.cuda.is_available()) // place_on_machine()[1])
@@ -167,13 +279,26 @@ class Dataset(ABC):
         progress: bool = False,
         unreadable: Unreadable | None = None,
     ) -> tuple[Images, Images]:
-        """At most so many images of each part, decoded to the size that evaluation views are made from.
+        """Decode images of a split to squares of `stored_side` pixels.
 
         Args:
             split: The images.
-            most: Images of each part, at most, if they have to be read; images in memory are taken as they are.
+            most: Most training and held-out images to read. Images that are already in memory are all kept.
             progress: Whether to show a progress bar.
-            unreadable: Gets the held-out images that cannot be read. The training loader reports its own.
+            unreadable: Dictionary that receives held-out images that cannot be read. The training loader reports its
+                own.
+
+        Returns:
+            (training images, held-out images) in memory, of shape (N, C, H, W).
+
+        Raises:
+            UserError: If none of the images can be read.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> train, held_out = dataset.in_memory(dataset.split("test"))
+            >>> held_out.pixels.shape
+            torch.Size([360, 1, 8, 8])
         """
         side, ignored = self.stored_side(self.options.size), None if unreadable is None else Unreadable()
         train = split.train.decoded(side, self.workers, most[0], progress=progress, unreadable=ignored)
@@ -181,52 +306,184 @@ class Dataset(ABC):
         return train, held_out
 
     def squares(self, images: ImageSet) -> Any:
-        """The middle square of every image, some at a time: (B, C, side, side), uint8."""
+        """The central square of every image, batch by batch.
+
+        Args:
+            images: Training or held-out images of a split.
+
+        Returns:
+            An iterator of tensors of shape (B, C, side, side), uint8.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> [part.shape for part in dataset.squares(dataset.split("test").held_out)]
+            [torch.Size([360, 1, 8, 8])]
+        """
         return images.squares(self.stored_side(self.options.size), self.workers)
 
     def some(self, images: int, count: int) -> Tensor:
-        """Indices of `count` of the images, to look at. Images of users are often sorted: they are taken evenly."""
+        """Indices of a few images to look at: evenly spaced, since folders are often sorted by class.
+
+        Args:
+            images: Number of images N.
+            count: Number of images to choose; all if it exceeds N.
+
+        Returns:
+            Tensor of shape (min(count, N),), int64.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.some(images=100, count=3)
+            tensor([0, 1, 2])
+        """
         return evenly(images, count)
 
     def validation_of(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """(the rest, some to validate on) of training images with these labels."""
+        """Choose validation images among training images.
+
+        Args:
+            labels: Labels of the training images, shape (N,), int64, none unknown.
+
+        Returns:
+            (remaining indices, validation indices): sorted int64 tensors that partition `range(N)`.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> rest, validation = dataset.validation_of(torch.arange(10).repeat(100))
+            >>> len(rest), len(validation)
+            (700, 300)
+        """
         counts = labels.bincount()
         if (counts[counts > 0] >= 5).all():
             return of_each_class(labels, counts // 5)
         return drawn(len(labels), max(1, len(labels) // 5))
 
     def edition(self) -> str:
-        """Changes when the images do: the first digits of a hash. Empty for datasets that never change."""
+        """A hash that changes if the images change.
+
+        Returns:
+            The first digits of the hash. Empty for datasets that never change.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.edition()
+            ''
+        """
         return ""
 
     def run_record(self, split: Split) -> dict[str, Any]:
-        """What run.json keeps, so that a resumed run can tell whether it gets the same images."""
+        """Entries for run.json, with which a resumed run checks that it gets the same images.
+
+        Args:
+            split: The images of the run.
+
+        Returns:
+            Names and values that JSON can hold.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.run_record(dataset.split("test"))
+            {}
+        """
         return {}
 
     def save_lists(self, folder: Path, split: Split) -> None:  # noqa: B027
-        """Write what a run must remember about its images into its folder."""
+        """Write the lists of images that a run needs when it is resumed.
+
+        Args:
+            folder: Folder of the run.
+            split: The images of the run.
+
+        Example:
+            >>> from pathlib import Path
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.save_lists(Path("runs/mine"), dataset.split("test"))  # a dataset in memory has no lists
+        """
 
     def unreadable_folders(self, split: Split) -> Unreadable:
-        """Folders that could not be searched for images."""
+        """Folders that could not be searched for images.
+
+        Args:
+            split: The images of the run.
+
+        Returns:
+            The path of each folder, with the reason.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.unreadable_folders(dataset.split("test"))
+            {}
+        """
         return {}
 
     def takes_root(self, begun: bool) -> bool:
-        """Whether `root` applies, before a run begins or once it has begun."""
+        """Whether the option `root` applies to this dataset.
+
+        Args:
+            begun: Whether the run has begun: a folder can only have moved after that.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.takes_root(begun=False)
+            True
+        """
         return False
 
     def check_root(self, begun: bool = True) -> None:
-        """Refuse a `root` that does not apply."""
+        """Check that `root` applies if it is given.
+
+        Args:
+            begun: Whether the run has begun.
+
+        Raises:
+            UserError: If `root` is given and does not apply.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.check_root()
+        """
         if self.options.root is not None and not self.takes_root(begun):
             why = "it applies to named datasets, and to folders that have moved since a run began"
-            raise UserError(f"`root` has no effect on {self.name}: {why}; leave it out")
+            raise UserError(f"`root` has no effect on {self.name}: {why}; remove it")
 
     def needs_root(self, run: Path) -> bool:
-        """Whether a root given for several runs is meant for this one."""
+        """Whether a `root` that is given for several runs applies to this one.
+
+        Args:
+            run: Folder of the run.
+
+        Example:
+            >>> from pathlib import Path
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.needs_root(Path("runs/mine"))
+            True
+        """
         return self.takes_root(begun=True)
 
     def relocated(self) -> tuple[str, Path | None]:
-        """(data, root) of a config that came without a list of files: a folder that has moved is where root says."""
+        """The options for a config without saved lists of files: if a folder has moved, `root` becomes `data`.
+
+        Returns:
+            (data, root).
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.relocated()
+            ('digits', None)
+        """
         return self.name, self.options.root
 
     def check_present(self, owner: Path) -> None:  # noqa: B027
-        """Refuse data that have gone since `owner`, an exported encoder, learned from them."""
+        """Check that the images that an exported encoder was trained on still exist.
+
+        Args:
+            owner: Folder of the exported encoder, for the message.
+
+        Raises:
+            UserError: If they do not exist.
+
+        Example:
+            >>> from pathlib import Path
+            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset.check_present(Path("runs/mine/export"))
+        """

@@ -1,4 +1,4 @@
-"""An image file of any kind → pixels. What cannot be read is told in a few words, never by a crash."""
+"""Decode image files of any kind into pixels. A file that cannot be decoded raises `Unreadable` with a short reason."""
 
 import contextlib
 import io
@@ -14,23 +14,29 @@ from torch import Tensor
 
 from hypersphere.errors import first_line
 
-WHITE = 65535  # in grey files of 16 bits, if nothing else is said
+WHITE = 65535  # default value of white in 16-bit grey files
 
 
 class Unreadable(Exception):
-    """An image that cannot be used, and why."""
+    """An image cannot be used; the message is the reason."""
 
 
 def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: int | None = None) -> Any:
-    """A PIL image in RGB, turned as its camera says, of its first frame; transparency over white.
+    """Read the first frame of an image as a PIL image in RGB, rotated by its EXIF tag, on a white background.
 
-    With `side`, a JPEG may be decoded smaller, as long as its shorter side keeps that many pixels. `white`: of 16 bits.
+    Args:
+        file: A path, an open file, or the content of one.
+        side: If given, a JPEG may be decoded smaller, with a shorter side of at least `side` pixels.
+        white: Value of white in 16-bit grey images (None: 65535).
+
+    Raises:
+        Unreadable: If the file is not an image that can be read.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large images and odd metadata
+            warnings.simplefilter("ignore")  # warnings about large images and odd metadata
             image = Image.open(io.BytesIO(_content(file)) if isinstance(file, Path | bytes) else file)
             if side is not None and image.format == "JPEG":
                 scale = max(1, min(image.size) // side)
@@ -40,27 +46,27 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: i
     except Unreadable:
         raise
     except UnidentifiedImageError:
-        raise Unreadable("no image") from None
+        raise Unreadable("not an image") from None
     except Image.DecompressionBombError:
         raise Unreadable("too large: more than 179 megapixels") from None
     except FileNotFoundError:
-        raise Unreadable("vanished") from None
+        raise Unreadable("file not found") from None
     except Exception as error:  # decoders raise all kinds of errors
         raise Unreadable(first_line(error)) from None
 
 
 def as_rgb(image: Any, white: int | None = None) -> Any:
-    """A PIL image of any mode as `read_image` returns it."""
+    """Convert a PIL image of any mode as `read_image` does."""
     from PIL import Image, ImageOps
 
-    with contextlib.suppress(Exception):  # broken metadata: the pixels are there all the same
+    with contextlib.suppress(Exception):  # broken metadata: the pixels can still be used
         image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):  # 16 bits, or as many in 32
+    if image.mode.startswith("I"):  # 16 bits, possibly stored in 32
         most = white or WHITE
         wide = np.asarray(image).astype(np.int64).clip(0, most)
         return Image.fromarray((wide * 256 // (most + 1)).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
-        raise Unreadable("pixels are fractions of unknown range")
+        raise Unreadable("pixels are floats of unknown range")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
         paper = Image.new("RGBA", image.size, "white")
@@ -69,12 +75,12 @@ def as_rgb(image: Any, white: int | None = None) -> Any:
 
 
 def read_pixels(file: Path | bytes, side: int | None = None, white: int | None = None) -> Tensor:
-    """`read_image`, as bytes 3 × H × W. A photograph that needs no shrinking is decoded without PIL, twice as fast."""
+    """As `read_image`, but return uint8 (3, H, W). JPEGs that need no shrinking skip PIL, which is twice as fast."""
     content = _content(file)
     if content[:2] == JPEG and _is_plain(content, side):
         from torchvision.io import ImageReadMode, decode_jpeg
 
-        with contextlib.suppress(RuntimeError):  # what it does not take, PIL may, or says why not
+        with contextlib.suppress(RuntimeError):  # PIL may read it, or gives the reason
             packed = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             return decode_jpeg(packed, mode=ImageReadMode.RGB, apply_exif_orientation=True)
     return torch.from_numpy(np.array(read_image(content, side, white))).permute(2, 0, 1)
@@ -90,22 +96,22 @@ def _content(file: Path | bytes) -> bytes:
         with open_file(file) as opened:
             return opened.read()
     except FileNotFoundError:
-        raise Unreadable("a link to nothing" if file.is_symlink() else "vanished") from None
+        raise Unreadable("broken link" if file.is_symlink() else "file not found") from None
     except OSError as error:
         raise Unreadable(error.strerror or type(error).__name__) from None
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """A pipe is refused, where opening it would wait for who writes into it."""
+    """Open a regular file for reading; refuse a pipe, which would block until something writes into it."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return os.fdopen(handle, "rb")
     os.close(handle)
-    raise Unreadable("no file, but a pipe, a device or a folder")
+    raise Unreadable("not a regular file, but a pipe, a device or a folder")
 
 
 def _is_plain(content: bytes, side: int | None) -> bool:
-    """Whether an image, by its head, is a photograph in colours or grey, less than twice as large as is needed."""
+    """Whether the header says RGB or grey, and the image is less than twice as large as `side`."""
     from PIL import Image
 
     try:

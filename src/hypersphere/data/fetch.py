@@ -1,4 +1,4 @@
-"""Archives of data sets: downloaded, going on where it stopped; checked; unpacked; put in place as a whole."""
+"""Download dataset archives: resume partial downloads, check them, unpack them, and move them into place at once."""
 
 import contextlib
 import hashlib
@@ -21,18 +21,18 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.util.progress import progress_bar, tell
 
 PAUSES = (0, 1, 2, 4, 8, 16)  # seconds before each try
-PATIENCE = 30  # seconds without a byte that end a try
-BLOCK = 1 << 20  # bytes read at most at once
+PATIENCE = 30  # seconds without a byte after which a try ends
+BLOCK = 1 << 20  # most bytes to read at once
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A .tar file of a host's, known by its hash, and what it unpacks to."""
+    """A .tar file of a dataset: its URL, its hash, and what it contains."""
 
-    name: str  # of the data set
+    name: str  # of the dataset
     url: str
     md5: str
-    holds: str  # a path in it; the folder that it begins with is put in place
+    holds: str  # a path in the archive; its first folder is moved into place
 
     @property
     def file(self) -> str:
@@ -47,16 +47,16 @@ class NotDownloaded(UserError):
     def __init__(self, archive: Archive, root: Path, reason: str) -> None:
         super().__init__(
             f"{archive.name} is not in {root} and could not be downloaded ({reason}): "
-            f"unpack {archive.url} so that {root / archive.holds} exists, or say with `root` where it is"
+            f"unpack {archive.url} so that {root / archive.holds} exists, or pass its location as `root`"
         )
 
 
-class _Hopeless(Exception):
-    """A download that need not be tried again, and why."""
+class _Failed(Exception):
+    """A download that should not be tried again, with the reason."""
 
 
 def take(archive: Archive, root: Path) -> None:
-    """From the archive where that lies there, else from its host."""
+    """Unpack the archive if it is in `root`, else download it from its host."""
     given = root / archive.file
     if not given.is_file():
         tell(f"{archive.name} is not in {root}: downloading it from {archive.url}")
@@ -64,17 +64,17 @@ def take(archive: Archive, root: Path) -> None:
     elif md5_of(given) == archive.md5:
         _unpack(archive, given, root)
     else:
-        raise UserError(f"{given} is damaged: remove it to have it downloaded anew")
+        raise UserError(f"{given} is damaged: remove it to download it again")
 
 
 def fetch_archive(archive: Archive, root: Path, get: Callable[[Archive, Path], None] = take) -> None:
-    """Put what the archive holds into `root` by `get`, in one process: others wait until it ends."""
+    """Call `get` to put the content of the archive into `root`; other processes wait until it is done."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{archive.name}: cannot make the folder {root}: {error.strerror}") from None
     with _locked(
-        root / f".{archive.file}.lock", f"waiting for another process, which fetches {archive.name} into {root}"
+        root / f".{archive.file}.lock", f"waiting for another process that downloads {archive.name} into {root}"
     ):
         if not (root / archive.holds).exists():
             get(archive, root)
@@ -98,17 +98,17 @@ def _fetch_from_host(archive: Archive, root: Path) -> None:
         try:
             _download(archive, file)
             _unpack(archive, part, root)
-            file.truncate(0)  # only now: had there been no room to unpack, the next call would begin with that
-        except _Hopeless as reason:
+            file.truncate(0)  # only now: if unpacking fails, the next call starts from the downloaded file
+        except _Failed as reason:
             raise NotDownloaded(archive, root, str(reason)) from None
         finally:
             if os.fstat(file.fileno()).st_size == 0:
-                with contextlib.suppress(OSError):  # some systems keep a file while it is open
+                with contextlib.suppress(OSError):  # some systems cannot delete an open file
                     part.unlink()
 
 
 def _opened(path: Path) -> io.FileIO:
-    """A file to add to."""
+    """Open a file for appending."""
     try:
         return open(path, "ab", buffering=0)
     except OSError as error:
@@ -116,7 +116,7 @@ def _opened(path: Path) -> io.FileIO:
 
 
 def _download(archive: Archive, file: io.FileIO) -> None:
-    """Add what the file lacks, in several tries; what is whole and yet wrong is thrown away."""
+    """Download the missing rest of the file, in several tries; discard a complete file with a wrong hash."""
     path, reason = Path(file.name), ""
     if md5_of(path) == archive.md5:
         return
@@ -126,38 +126,38 @@ def _download(archive: Archive, file: io.FileIO) -> None:
             added = _receive(archive, file)
         except (OSError, http.client.HTTPException) as error:
             reason = what_went_wrong(error)
-            _check_hope(error, first=n == 0)
-            if isinstance(error, HTTPError) and error.code == 416:  # the file is longer than the host's
+            _check_temporary(error, first=n == 0)
+            if isinstance(error, HTTPError) and error.code == 416:  # the partial file is longer than the archive
                 file.truncate(0)
             continue
         found = md5_of(path)
         if found == archive.md5:
             return
         file.truncate(0)
-        reason = f"the md5 of what came is {found}, not {archive.md5}"
-        if not added:  # else what it was added to may have been wrong
-            raise _Hopeless(reason)
-    raise _Hopeless(reason)
+        reason = f"the downloaded file has md5 {found}, not {archive.md5}"
+        if not added:  # otherwise the earlier part may have been wrong
+            raise _Failed(reason)
+    raise _Failed(reason)
 
 
-def _check_hope(error: Exception, first: bool) -> None:
-    """A host that cannot be found, or that refuses, is told at once; what broke off is tried again."""
+def _check_temporary(error: Exception, first: bool) -> None:
+    """Give up at once if the host cannot be found or refuses; return if another try may help."""
     if isinstance(error, HTTPError):
         error.close()
-        passing = error.code >= 500 or error.code in (408, 416, 429)
+        temporary = error.code >= 500 or error.code in (408, 416, 429)
     else:
-        passing = not (first and isinstance(error, URLError))
-    if not passing:
-        raise _Hopeless(what_went_wrong(error))
+        temporary = not (first and isinstance(error, URLError))
+    if not temporary:
+        raise _Failed(what_went_wrong(error))
 
 
 def _receive(archive: Archive, file: io.FileIO) -> bool:
-    """Write what the host sends until all is there; whether that was added to what the file held."""
+    """Write what the host sends; return whether it was appended to the earlier content of the file."""
     have = file.seek(0, os.SEEK_END)
     wanted = {"Range": f"bytes={have}-"} if have else {}
     with urlopen(Request(archive.url, headers={"User-Agent": "hypersphere", **wanted}), timeout=PATIENCE) as response:
         added = response.status == 206
-        if not added:  # the host sends all of it, whatever it was asked for
+        if not added:  # the host ignores the range and sends everything
             have = file.seek(0)
             file.truncate()
         total = have + int(response.headers.get("Content-Length") or 0)
@@ -177,8 +177,8 @@ def _write(file: io.FileIO, block: bytes) -> None:
         while left:
             left = left[file.write(left) :]
     except OSError as error:
-        told = f"could not write {file.name}: {error.strerror}"
-        raise UserError(f"{told}; what is there is kept, and gone on with the next time") from None
+        problem = f"could not write {file.name}: {error.strerror}"
+        raise UserError(f"{problem}; run the command again to continue the download") from None
 
 
 def _unpack(archive: Archive, file: Path, root: Path) -> None:
@@ -188,16 +188,16 @@ def _unpack(archive: Archive, file: Path, root: Path) -> None:
             with tarfile.open(file) as tar:
                 tar.extractall(scratch, filter="data")
             if not Path(scratch, archive.holds).exists():
-                raise UserError(f"{file} does not hold {archive.holds}")
+                raise UserError(f"{file} does not contain {archive.holds}")
             put_in_place(Path(scratch, archive.folder), root)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        if (root / archive.holds).exists():  # another process was faster, where files cannot be locked
+        if (root / archive.holds).exists():  # another process was faster, on a disk without file locks
             return
         raise UserError(f"could not unpack {file} in {root}: {what_went_wrong(error)}") from None
 
 
 def put_in_place(made: Path, root: Path) -> None:
-    """Move a folder out of a temporary one into `root`; what had its name there goes the other way."""
+    """Move a folder from a temporary folder into `root`, and an older folder of its name the other way."""
     target = root / made.name
     if target.exists():
         target.rename(made.with_name(f"{made.name}.before"))
@@ -210,5 +210,6 @@ def md5_of(path: Path) -> str:
 
 
 def what_went_wrong(error: Exception) -> str:
+    """The reason of an error, in one line."""
     cause = error.reason if type(error) is URLError and isinstance(error.reason, Exception) else error
     return getattr(cause, "strerror", None) or first_line(cause)

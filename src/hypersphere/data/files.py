@@ -1,4 +1,4 @@
-"""Images in a folder of the user's, or in tar files: which there are, and where they are now."""
+"""Datasets of image files: folders and tar files, and the lists of files that a run keeps."""
 
 import hashlib
 import json
@@ -32,17 +32,17 @@ from hypersphere.util.files import write_json
 from hypersphere.util.progress import counted, tell_once
 from hypersphere.util.text import printable
 
-FILES = "files.json"  # in the folder of a run that learns from files: their names and labels
-FEW_LETTERS = 60  # class names are listed if they take no more
-UNLABELLED = ("unlabeled", "unlabelled")  # names of folders beside those of a split
+FILES = "files.json"  # in a run's folder: names and labels of its image files
+FEW_LETTERS = 60  # class names are printed if they are no longer than this
+UNLABELLED = ("unlabeled", "unlabelled")  # folders of unlabelled training images, next to those of a split
 
 
 class FileDataset(Dataset):
-    """What a folder and tar files have in common: lists of files, which a run keeps in its folder."""
+    """Base class of folders and tar files: lists of files, which a run keeps in its folder."""
 
     @abstractmethod
     def find(self) -> dict[str, Listing]:
-        """What is learned from, "train"; and "val" and "test" if the source has them."""
+        """The training files as "train"; also "val" and "test" if the source has them."""
 
     @cached_property
     def parts(self) -> dict[str, Listing]:
@@ -53,8 +53,8 @@ class FileDataset(Dataset):
         return survey(self.parts["train"], self.options.white)
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
-        train, held_out = self._lists(holdout, run)
-        return Split(*(replace(some, white=self.options.white) for some in (train, held_out)))
+        lists = self._lists(holdout, run)
+        return Split(*(replace(files, white=self.options.white) for files in lists))
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
         from hypersphere.distributed.collectives import from_first
@@ -66,27 +66,27 @@ class FileDataset(Dataset):
             return self.found_again(run, *saved_files(run / FILES))
         train = self.parts["train"]
         if holdout == "test":
-            wanted = "a folder train and a folder test (or val) in it, or a column split of `labels`"
+            wanted = "folders train and test (or val), or a column split in `labels`"
             return train, test_of(self.parts, self.name, wanted)
         if "val" in self.parts:
             return train, self.parts["val"]
-        rest, some = held_out_of(train.labels, len(train), train.groups)
-        return train[rest], train[some]
+        rest, held_out = held_out_of(train.labels, len(train), train.groups)
+        return train[rest], train[held_out]
 
     def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
-        """The files of a run, where they are now."""
+        """The saved files of a run, at their present location."""
         return train, held_out
 
     def summary(self) -> str:
         train = self.parts["train"]
         if len(train) < 2:
-            raise UserError(f"{self.name} holds one image: learning takes two or more")
+            raise UserError(f"{self.name} has only one image: training needs at least two")
         groups = "" if train.groups is None else f"; {counted(len(train.groups.unique()), 'group')}, never split"
         closed = f"; {counted(len(train.closed), 'folder')} could not be read" if train.closed else ""
         return f"{self.name}: {self.found}; {classes_in_words(train)}{groups}{self.hint(train)}{closed}"
 
     def hint(self, train: Listing) -> str:
-        """What the user may have meant instead."""
+        """Advice if the user may have meant other data."""
         return ""
 
     def recipe_hints(self) -> Hints:
@@ -123,7 +123,7 @@ class FolderDataset(FileDataset):
         return parts_from(Path(labels), files, Path(where), {folder.name: part for part, folder in folders.items()})
 
     def hint(self, train: Listing) -> str:
-        """If all images are in one folder of the one given, classes may be there."""
+        """If all images are in one subfolder, its own subfolders may be classes."""
         if train.classes or (deepest := deepest_folder(train)) == Path(self.name):
             return ""
         classes = labelled_below(deepest, train).classes
@@ -135,7 +135,7 @@ class FolderDataset(FileDataset):
         return begun
 
     def needs_root(self, run: Path) -> bool:
-        """Only if all images that the run began with are gone."""
+        """True only if none of the run's images exists any more."""
         known = saved_files(run / FILES)[0].paths if (run / FILES).is_file() else (self.name,)
         return not any(map(os.path.exists, known))
 
@@ -146,7 +146,7 @@ class FolderDataset(FileDataset):
     def check_present(self, owner: Path) -> None:
         if self.options.root is None and not Path(self.name).exists():
             advice = "pass its new location as `root`, or other images as `data`"
-            raise UserError(f"{self.name}, from which {owner} learned, is gone: {advice}")
+            raise UserError(f"{self.name}, on which {owner} was trained, does not exist: {advice}")
 
     def _lists(self, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
         listed = run is not None and holdout == self.options.holdout and (run / FILES).is_file()
@@ -155,20 +155,24 @@ class FolderDataset(FileDataset):
         return FolderDataset(str(self.options.root), self.options)._lists(holdout, None)
 
     def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
-        """They may be elsewhere now; some may be gone."""
+        """The files, moved to `root` if it is given.
+
+        Raises:
+            UserError: If none of the training images exists.
+        """
         root = self.options.root
         if root is not None:
             train, held_out = (_moved(files, Path(self.name), root) for files in (train, held_out))
         if not _any_there(train.paths):
-            gone = f"none of its {len(train)} images exists, such as {printable(train.paths[0])}"
+            missing = f"none of its {len(train)} images exists, such as {printable(train.paths[0])}"
             if root is not None:
-                raise UserError(f"{run}: `root` {root} is not the new location of {self.name}: {gone}")
-            raise UserError(f"{run}: {gone}; if {self.name} has moved, pass its new location as `root`")
+                raise UserError(f"{run}: `root` {root} is not the new location of {self.name}: {missing}")
+            raise UserError(f"{run}: {missing}; if {self.name} has moved, pass its new location as `root`")
         return train, held_out
 
 
 class ShardDataset(FileDataset):
-    """Images in tar files, here or behind a URL."""
+    """Images in tar files, local or behind a URL."""
 
     def find(self) -> dict[str, Listing]:
         files = list_shards(self.name)
@@ -178,12 +182,12 @@ class ShardDataset(FileDataset):
 
 
 def all_images(where: str) -> Listing:
-    """Every image below a folder or in tar files, whatever it is for."""
+    """Every image below a folder or in tar files, of all splits."""
     return list_shards(where) if where.endswith(".tar") else some_images(Path(where))
 
 
 def classes_in_words(images: Any) -> str:
-    """How many classes there are, which if they are few, and how many images have no label."""
+    """The number of classes, their names if they are short, and the number of unlabelled images."""
     if not images.classes:
         return "no labels"
     names = printable(", ".join(images.classes))
@@ -194,7 +198,7 @@ def classes_in_words(images: Any) -> str:
 
 
 def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
-    """The images of each part, labelled by the classes of all parts, if any part has labels."""
+    """The images of each split, labelled by the classes of all splits, if any split has labels."""
     found = {part: some_images(folder) for part, folder in folders.items()}
     names = {part: classes_below(folders[part], files) for part, files in found.items()}
     if all(labelled_below(folders[part], files).labels is None for part, files in found.items()):
@@ -208,9 +212,9 @@ def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
             both = f"{folders['train'].name} and {folders[part].name}"
             raise UserError(f"{where}: {both} must have the same class folders{why}")
         for one, other in ((part, "train"), ("train", part)):
-            if lacks := sorted(map(printable, names[other] - names[one])):
-                names_of = ", ".join(lacks[:3]) + ", …" * (len(lacks) > 3)
-                tell_once(f"{where}: {folders[one].name} has no image of {names_of}, unlike {folders[other].name}")
+            if missing := sorted(map(printable, names[other] - names[one])):
+                names_of = ", ".join(missing[:3]) + ", …" * (len(missing) > 3)
+                tell_once(f"{where}: {folders[one].name} has no images of {names_of}, unlike {folders[other].name}")
     return listed
 
 
@@ -228,9 +232,9 @@ def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listi
 
 
 def _split_folders(where: str) -> tuple[dict[str, Path], list[str]]:
-    """The folders of a split, by part, and the names of other folders; nothing if the folder is not split.
+    """({split: folder}, names of the other folders); empty if the folder has no split.
 
-    It is split if it has a folder train, and one of val, test or unlabeled, in upper or lower case.
+    A split needs a folder train and one of val, test or unlabeled, in upper or lower case.
     """
     _, below, _ = next(os.walk(where), ("", [], []))
     named: dict[str, list[str]] = {}
@@ -242,12 +246,16 @@ def _split_folders(where: str) -> tuple[dict[str, Path], list[str]]:
         return {}, []
     for part, names in named.items():
         if len(names) > 1:
-            raise UserError(f"{where}: {' and '.join(names)} could each hold the {part} images: rename all but one")
+            raise UserError(f"{where}: {' and '.join(names)} could each be the {part} images: rename all but one")
     return {part: Path(where, *names) for part, names in named.items()}, others
 
 
 def _any_there(paths: Iterable[Path | str]) -> bool:
-    """Whether any of these files exists. If none does and permission was denied, that is the error."""
+    """Whether any of these files exists.
+
+    Raises:
+        UserError: If none was found and permission was denied for one.
+    """
     refused = None
     for path in paths:
         try:
@@ -268,26 +276,26 @@ def _moved(files: Listing, before: Path, now: Path) -> Listing:
     return replace(files, paths=tuple(now / Path(path).relative_to(before) for path in files.paths))
 
 
-def save_files(path: Path, learnt: Listing, held_out: Listing) -> None:
-    """Write which files a run learns from and holds out: files that are added later are neither."""
+def save_files(path: Path, train: Listing, held_out: Listing) -> None:
+    """Write the training and held-out files of a run, so that files added later are not used."""
     lists = [
         {
             "names": [os.fsdecode(name) for name in files.paths],
             "labels": None if files.labels is None else files.labels.tolist(),
         }
-        for files in (learnt, held_out)
+        for files in (train, held_out)
     ]
-    write_json(path, {"classes": learnt.classes, "learnt": lists[0], "held_out": lists[1]})
+    write_json(path, {"classes": train.classes, "learnt": lists[0], "held_out": lists[1]})
 
 
 def saved_files(path: Path) -> tuple[Listing, Listing]:
-    """The lists that `save_files` wrote; files that are gone are still on them."""
+    """The lists that `save_files` wrote, including files that no longer exist."""
     try:
         saved = json.loads(path.read_text())
-        learnt, held_out = (_listing(saved[part], tuple(saved["classes"])) for part in ("learnt", "held_out"))
+        train, held_out = (_listing(saved[part], tuple(saved["classes"])) for part in ("learnt", "held_out"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error})") from None
-    return learnt, held_out
+    return train, held_out
 
 
 def _listing(saved: dict[str, Any], classes: tuple[str, ...]) -> Listing:

@@ -1,4 +1,4 @@
-"""Image files below a folder: which there are, and what their folders say about them."""
+"""Find image files below a folder, and label them by their subfolders."""
 
 import mimetypes
 import os
@@ -24,15 +24,21 @@ SUFFIXES = {
 
 @dataclass(frozen=True)
 class Listing(StreamedImages):
-    """Image files, or members of tar files as `shards` names them.
+    """A list of N image files, or of images in tar files, which are read when they are needed.
 
     Attributes:
-        paths: One for each image.
+        paths: The path of each image; for an image in a tar file, a string with its position.
         labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown. None if there are no labels.
         classes: Names of the classes.
-        closed: Folders that could not be read, and why.
+        closed: Folders that could not be read, with the reason.
         white: Value of white in 16-bit files (None: 65535).
-        groups: Tensor of shape (N,), int64: images of one group are never split.
+        groups: Tensor of shape (N,), int64: images of one group are all held out or none is. None if there are none.
+
+    Example:
+        >>> from pathlib import Path
+        >>> files = hs.data.Listing((Path("cat.png"), Path("dog.png")), torch.tensor([0, 1]), ("cat", "dog"))
+        >>> len(files), files[torch.tensor([1])].paths[0].name
+        (2, 'dog.png')
     """
 
     paths: tuple[Path | str, ...]
@@ -51,46 +57,63 @@ class Listing(StreamedImages):
 
     @property
     def reader(self) -> FileReader:
+        """Reads and decodes the files by their index.
+
+        Example:
+            >>> files = hs.data.Listing(("cat.png", "dog.png"))
+            >>> files.reader.name(1).name
+            'dog.png'
+        """
         return FileReader(self.paths, self.white)
 
     def contains(self, others: "Listing") -> bool:
+        """Whether the first file of `others` is in this list.
+
+        Args:
+            others: Another list, with at least one file.
+
+        Example:
+            >>> files = hs.data.Listing(("cat.png", "dog.png"))
+            >>> files.contains(hs.data.Listing(("dog.png",)))
+            True
+        """
         return others.paths[0] in self.paths
 
 
 def find_images(folder: Path) -> Listing:
-    """All image files below, through links, each folder once; in the order of their names."""
+    """All image files below a folder, sorted by name. Follows links, and visits each folder once."""
     if not folder.is_dir():
-        is_file = folder.is_file()
-        raise UserError(f"{folder} is {'a file: give the folder that holds the images' if is_file else 'no folder'}")
+        if folder.is_file():
+            raise UserError(f"{folder} is a file: pass the folder that contains the images")
+        raise UserError(f"folder not found: {folder}")
     closed: dict[Path | str, str] = {}
     others: Counter[str] = Counter()
     found = Listing(tuple(sorted(_walk(folder, closed, others), key=os.fsencode)), closed=closed)
     if others:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(3))
-        tell_once(f"{printable(folder)}: images of kinds that are not read: {kinds}")
+        tell_once(f"{printable(folder)}: ignored images in unsupported formats: {kinds}")
     return found
 
 
 def some_images(folder: Path) -> Listing:
-    """The same, where there is one at least."""
+    """As `find_images`, but raise a UserError if there are no images."""
     files = find_images(folder)
     if files.closed and not files.paths:
         where, reason = next(iter(files.closed.items()))
-        raise UserError(f"no image below {folder} can be read: {printable(where)} could not be opened ({reason})")
+        raise UserError(f"no readable images below {folder}: cannot open {printable(where)} ({reason})")
     if not files.paths:
-        tars = "; tar files are given by name: " + str(folder / "*.tar") if any(folder.glob("*.tar")) else ""
-        raise UserError(f"there is no image below {folder} (of the kinds {', '.join(sorted(SUFFIXES))}){tars}")
+        tars = f"; to read tar files, pass {folder / '*.tar'}" if any(folder.glob("*.tar")) else ""
+        raise UserError(f"no images below {folder} (supported: {', '.join(sorted(SUFFIXES))}){tars}")
     return files
 
 
 def _walk(folder: Path, closed: dict[Path | str, str], others: Counter[str]) -> Iterator[Path]:
-    """Folders that cannot be read are noted in `closed`, by names that end in a slash; images of other kinds are
-    counted."""
+    """Yield image files. Notes unreadable folders in `closed`, with a final slash, and counts unsupported images."""
 
     def note(error: OSError) -> None:
         closed[os.path.join(os.fsdecode(error.filename), "")] = error.strerror or type(error).__name__
 
-    seen: set[tuple[int, int]] = set()  # folders, so that a link to one above ends
+    seen: set[tuple[int, int]] = set()  # visited folders, so that a link to a parent does not loop
     for here, below, files in os.walk(folder, onerror=note, followlinks=True):
         about = os.stat(here)
         if (about.st_dev, about.st_ino) in seen:
@@ -110,7 +133,7 @@ def is_image(name: str) -> bool:
 
 
 def _is_other_image(name: str) -> bool:
-    """Of a kind like .heic."""
+    """Whether this is an image in an unsupported format, such as .heic."""
     kind, packed = mimetypes.guess_type(name)
     return bool(kind and kind.startswith("image/")) and packed is None and not name.startswith(".")
 
@@ -120,12 +143,12 @@ def _suffix(name: str) -> str:
 
 
 def list_folder(folder: Path) -> Listing:
-    """With labels where every image lies in one of several folders, which are then its classes."""
+    """All images below a folder. If each is in one of several subfolders, these are the classes."""
     return labelled_below(folder, some_images(folder))
 
 
 def labelled_below(folder: Path, files: Listing, known: Iterable[str] = ()) -> Listing:
-    """`known`: classes that there are elsewhere."""
+    """Label files by the subfolders of `folder`; `known` adds classes of other splits."""
     owners = _owners(folder, files)
     classes = tuple(sorted({*known, *owners} - {""}, key=os.fsencode))
     if not all(owners) or len(classes) < 2:
@@ -139,11 +162,11 @@ def classes_below(folder: Path, files: Listing) -> set[str]:
 
 
 def _owners(folder: Path, files: Listing) -> list[str]:
-    """Of each file the folder below `folder` that it lies in, or no name."""
+    """The subfolder of `folder` that each file is in; empty for a file directly in `folder`."""
     places = (Path(path).relative_to(folder).parts for path in files.paths)
     return [place[0] if len(place) > 1 else "" for place in places]
 
 
 def deepest_folder(files: Listing) -> Path:
-    """That holds them all: what the first and the last have in common, so have those between, in the order of names."""
+    """The deepest folder that contains all files; since they are sorted, the first and the last determine it."""
     return Path(os.path.commonpath([Path(path).parent for path in (files.paths[0], files.paths[-1])]))

@@ -1,4 +1,4 @@
-"""Imagenette: ten classes of ImageNet that are easily told apart, free to download in three sizes."""
+"""Imagenette: ten easily distinguished classes of ImageNet, free to download in three sizes."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ FULL = _archive("imagenette-full", "imagenette2", "fe2fc210e6bb7c5664d602c3cd71e
 
 
 def list_images(archive: Archive, root: Path) -> tuple[Listing, Listing]:
-    """(training images, validation images); fetched first if they are not in root."""
+    """(training images, validation images); downloads them first if they are not in `root`."""
     if not (root / archive.holds).is_dir():
         fetch_archive(archive, root)
     parts = (root / archive.folder / part for part in ("train", "val"))

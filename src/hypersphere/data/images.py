@@ -1,4 +1,4 @@
-"""Images held in memory as bytes."""
+"""Images in memory, as uint8 tensors."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Images:
-    """A set of images in memory.
+    """N images in memory.
 
     Attributes:
         pixels: Tensor of shape (N, C, H, W), uint8.
@@ -24,8 +24,8 @@ class Images:
         classes: Names of the classes; empty if there are no labels.
 
     Example:
-        >>> import torch
-        >>> images = Images(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, -1]), ("cat", "dog"))
+        >>> pixels = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
+        >>> images = hs.data.Images(pixels, torch.tensor([0, 1, -1]), ("cat", "dog"))
         >>> len(images), len(images.labelled), images.channels
         (3, 2, 1)
     """
@@ -41,42 +41,132 @@ class Images:
         return replace(self, pixels=self.pixels[index], labels=self.labels[index])
 
     def to(self, device: torch.device) -> "Images":
-        """The same images on another device."""
+        """Move the images to a device.
+
+        Args:
+            device: The device.
+
+        Returns:
+            The same images on the device.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> images.to(torch.device("cpu")).pixels.device
+            device(type='cpu')
+        """
         return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
 
     def with_unlabelled(self, pixels: Tensor) -> "Images":
-        """These images, followed by others that have no label."""
+        """Append images that have no label.
+
+        Args:
+            pixels: Tensor of shape (M, C, H, W), uint8.
+
+        Returns:
+            N + M images; the labels of the last M are −1.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> len(images), len(images.with_unlabelled(images.pixels[:10]))
+            (1137, 1147)
+        """
         unknown = self.labels.new_full((len(pixels),), -1)
         return replace(self, pixels=torch.cat([self.pixels, pixels]), labels=torch.cat([self.labels, unknown]))
 
     @property
     def labelled(self) -> "Images":
-        """The images with a known label: all that a probe can use."""
+        """The images with a known label, which probes use.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> len(images.with_unlabelled(images.pixels[:10]).labelled)
+            1137
+        """
         known = self.labels >= 0
         return self if bool(known.all()) else self[known]
 
     @property
     def channels(self) -> int:
+        """Number of channels C.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> images.channels
+            1
+        """
         return self.pixels.shape[1]
 
     def decoded(self, side: int, workers: int, most: int, **unused: object) -> "Images":
-        """Themselves: they are decoded already."""
+        """Return the images themselves, which are already decoded.
+
+        Args:
+            side: Not used. See `StreamedImages.decoded`.
+            workers: Not used.
+            most: Not used.
+            **unused: Not used.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> images.decoded(side=32, workers=0, most=100) is images
+            True
+        """
         return self
 
     def squares(self, side: int, workers: int) -> Iterator[Tensor]:
-        """All pixels, some thousand images at a time."""
+        """All pixels, 4,096 images at a time.
+
+        Args:
+            side: Not used: images in memory keep their size.
+            workers: Not used.
+
+        Returns:
+            An iterator of tensors of shape (B, C, H, W), uint8.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> [part.shape for part in images.squares(side=8, workers=0)]
+            [torch.Size([1137, 1, 8, 8])]
+        """
         return iter(self.pixels.split(4096))
 
     def loader(
         self, pipeline: Recipe, seed: int, device: torch.device, workers: int = 0, progress: bool = False
     ) -> "MemoryLoader":
-        """Batches of these images as `pipeline` shows them to an encoder."""
+        """Make a loader, which gives batches of views of these images.
+
+        Args:
+            pipeline: The views.
+            seed: Seed of random views.
+            device: Device of the batches; the images are moved to it.
+            workers: Not used: views are made on the device.
+            progress: Not used.
+
+        Returns:
+            A `Loader`.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> pipeline = hs.data.Dataset.resolve(hs.data.Given("digits")).pipeline(size=None)
+            >>> loader = images.loader(pipeline, seed=0, device=torch.device("cpu"))
+            >>> inputs, sample = next(loader.centers())
+            >>> inputs.shape, sample[:3]
+            (torch.Size([500, 1, 8, 8]), tensor([0, 1, 2]))
+        """
         from hypersphere.data.loader import MemoryLoader
 
         return MemoryLoader(self.to(device), Views(pipeline, seed))
 
     def contains(self, others: "Images") -> bool:
-        """Whether the first of `others` is one of these images, bit for bit."""
+        """Whether the first image of `others` has the same pixels as one of these images.
+
+        Args:
+            others: Other images, at least one.
+
+        Example:
+            >>> train, held_out = hs.data.load_data("digits")
+            >>> train.contains(train), train.contains(held_out)
+            (True, False)
+        """
         if self.pixels.shape[1:] != others.pixels.shape[1:]:
             return False
         return bool((self.pixels == others.pixels[0]).flatten(1).all(1).any())
@@ -85,7 +175,7 @@ class Images:
 def fingerprint(images: Iterable[Images]) -> str:
     """The first digits of a hash of pixels and labels."""
     found = hashlib.sha256()
-    for some in images:
-        found.update(some.pixels.cpu().numpy().data)
-        found.update(some.labels.cpu().numpy().data)
+    for part in images:
+        found.update(part.pixels.cpu().numpy().data)
+        found.update(part.labels.cpu().numpy().data)
     return found.hexdigest()[:12]

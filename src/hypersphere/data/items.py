@@ -1,4 +1,4 @@
-"""Samples of a dataset object of another library: a `torch.utils.data.Dataset`, or one of Hugging Face."""
+"""Samples of dataset objects of other libraries: `torch.utils.data.Dataset` or Hugging Face datasets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ LABEL_KEYS = ("label", "labels", "target", "fine_label", "coarse_label", "cls")
 
 
 def is_item_dataset(given: Any) -> bool:
-    """Whether this is a dataset of samples with a length, whatever library made it."""
+    """Whether this is a dataset of samples, of any library: it has `__getitem__` and `__len__`."""
     arrays = isinstance(given, np.ndarray | Tensor | str | bytes | Mapping | list | tuple)
     return not arrays and hasattr(given, "__getitem__") and hasattr(given, "__len__")
 
 
 @dataclass(frozen=True)
 class ItemReader:
-    """Reads samples by their number in the dataset."""
+    """Reads samples of the dataset by index."""
 
     dataset: Any
     index: Tensor  # (N,), int64: which samples
@@ -41,17 +41,17 @@ class ItemReader:
             return pixels_of(image_of(self.dataset[int(self.index[number])]))
         except Unreadable:
             raise
-        except Exception as error:  # whatever the code of the dataset raises
+        except Exception as error:  # the dataset's code may raise anything
             raise Unreadable(f"{type(error).__name__}: {first_line(error)}") from None
 
 
 @dataclass(frozen=True)
 class Items(StreamedImages):
-    """Some samples of a dataset.
+    """A selection of N samples of a dataset object.
 
     Attributes:
         dataset: Anything with `__len__` and `__getitem__`, whose samples are images, (image, …) or dictionaries.
-        index: Tensor of shape (N,), int64: which samples.
+        index: Tensor of shape (N,), int64: indices of the samples in the dataset.
         labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown. None if there are no labels.
         classes: Names of the classes.
     """
@@ -76,7 +76,7 @@ class Items(StreamedImages):
 
 
 def image_of(sample: Any) -> Any:
-    """The image of a sample: itself, the first of a tuple, or the value of a key such as "image"."""
+    """The image of a sample: the sample itself, the first item of a tuple, or the value of a key such as "image"."""
     if isinstance(sample, Mapping):
         for key in IMAGE_KEYS:
             if key in sample:
@@ -86,8 +86,8 @@ def image_of(sample: Any) -> Any:
 
 
 def pixels_of(image: Any) -> Tensor:
-    """(3, H, W) uint8 of a PIL image, or of an array or tensor: uint8, or floats from 0 to 1."""
-    if hasattr(image, "convert") and hasattr(image, "size"):  # of PIL
+    """Convert a PIL image, or an array or tensor of uint8 or floats from 0 to 1, to (3, H, W) uint8."""
+    if hasattr(image, "convert") and hasattr(image, "size"):  # a PIL image
         return torch.from_numpy(np.array(as_rgb(image))).permute(2, 0, 1)
     if not isinstance(image, np.ndarray | Tensor):
         raise Unreadable(f"sample is a {type(image).__name__}, not an image, array or tensor")
@@ -104,20 +104,20 @@ def pixels_of(image: Any) -> Tensor:
 
 
 def as_bytes(pixels: Tensor) -> Tensor:
-    """uint8, of uint8 or of floats from 0 to 1.
+    """Convert uint8 or floats from 0 to 1 to uint8.
 
     Raises:
-        Unreadable: If the values are others: a transform may have normalized them.
+        Unreadable: If the dtype or range differs, such as after a transform that normalizes.
     """
     if pixels.dtype == torch.uint8:
         return pixels
     if pixels.is_floating_point() and pixels.min() >= 0 and pixels.max() <= 1:
         return (255 * pixels.float()).round().byte()
-    raise Unreadable(f"pixels are {pixels.dtype}, not uint8 or floats from 0 to 1: leave normalization out")
+    raise Unreadable(f"pixels are {pixels.dtype}, not uint8 or floats from 0 to 1: remove normalization")
 
 
 def labels_of(dataset: Any) -> tuple[Any, Sequence[str]]:
-    """(labels, names of the classes) as far as the dataset knows them without reading images; (None, ()) if not."""
+    """(labels, class names) if the dataset has them without reading images; else (None, ())."""
     if isinstance(dataset, Subset):
         labels, names = labels_of(dataset.dataset)
         return (None if labels is None else np.asarray(labels)[np.asarray(dataset.indices, dtype=np.int64)]), names
@@ -128,7 +128,7 @@ def labels_of(dataset: Any) -> tuple[Any, Sequence[str]]:
         return np.concatenate([np.asarray(labels) for labels, _ in found]), found[0][1]
     if isinstance(dataset, TensorDataset):
         return (dataset.tensors[1].numpy() if len(dataset.tensors) > 1 else None), ()
-    if hasattr(dataset, "column_names"):  # of Hugging Face
+    if hasattr(dataset, "column_names"):  # a Hugging Face dataset
         key = next((key for key in LABEL_KEYS if key in dataset.column_names), None)
         return (None, ()) if key is None else (list(dataset[key]), getattr(dataset.features[key], "names", ()))
     labels = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)

@@ -1,4 +1,4 @@
-"""Which kind of data a name means: the one place where that is asked."""
+"""Resolve the option `data` to a dataset class. This is the only place that distinguishes kinds of data."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,12 @@ from hypersphere.errors import UserError, similar
 from hypersphere.util.written import is_reference, reference_to
 
 ARRAYS = (".npz", ".npy")
-KINDS = "a name, a folder, a .npz file, arrays, a dataset object, or a function at the top of a module that makes them"
+KINDS = (
+    "a name, a folder, a .npz file, arrays, a dataset object, or a function at the top of a module that returns them"
+)
 SAVED_BY_HUGGING_FACE = ("dataset_dict.json", "state.json")  # files of Dataset.save_to_disk
 
-UNSAID = Given("")
+DEFAULTS = Given("")
 
 
 def resolve(options: DataOptions) -> Dataset:
@@ -40,13 +42,14 @@ def resolve(options: DataOptions) -> Dataset:
     if is_folder or os.sep in data:
         return FolderDataset(path, options)
     names = [*SOURCES, *FILE_SOURCES]
-    raise UserError(f"unknown `data` {data!r}{similar(data, names)} (there are {', '.join(names)}; no such folder)")
+    known = f"it is neither a folder nor one of {', '.join(names)}"
+    raise UserError(f"unknown `data` {data!r}{similar(data, names)} ({known})")
 
 
-def dataset_of(data: Any, options: Given = UNSAID) -> Dataset:
-    """The dataset that a user passes as `data`: a name, a path, a function that makes it, arrays, or a dataset object.
+def dataset_of(data: Any, options: Given = DEFAULTS) -> Dataset:
+    """The dataset that a user passes as `data`: a name, a path, a function, arrays, or a dataset object.
 
-    Keep the result as long as its name is used: an object in memory is forgotten with it.
+    Keep the result as long as you use its name: an object in memory is found by name only while it is referenced.
 
     Raises:
         UserError: If it is none of these.

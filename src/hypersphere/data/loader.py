@@ -1,6 +1,6 @@
-"""Batches of images as an encoder sees them: from memory, or read by worker processes.
+"""Loaders: batches of views of images, from memory or read by worker processes.
 
-Training, probes and diagnostics ask a `Loader` for what they need and do not know where the images come from.
+Training, probes and diagnostics use a `Loader` and do not depend on where the images come from.
 """
 
 import math
@@ -22,22 +22,27 @@ from hypersphere.util.progress import progress_bar
 from hypersphere.views import Recipe, Views, evaluation_view, with_views
 from hypersphere.views.crops import crop_numbers, crops, finished, middle_of, smallest_side
 
-View = Callable[[Tensor], Tensor]  # images as bytes → input of the encoder
-Order = Iterable[tuple[int, Sequence[Tensor]]]  # epoch after epoch: the samples of each batch
+View = Callable[[Tensor], Tensor]  # uint8 images → input of the encoder
+Order = Iterable[tuple[int, Sequence[Tensor]]]  # (epoch, sample indices of each of its batches)
 
 
 def center_view(pipeline: Recipe) -> View:
-    """The evaluation view: images as bytes → the normalized middle of each."""
+    """The evaluation view: a function that maps uint8 images to their normalized center crops."""
     return partial(evaluation_view, recipe=pipeline)
 
 
 class Batch(NamedTuple):
-    """Views of the same B images, for a method.
+    """Views of B images, the input of a method.
 
     Attributes:
-        views: Tensors of shape (B, C, H, W), normalized: one for each view.
-        sample: Tensor of shape (B,), int64: which images of the dataset they show.
-        label: Tensor of shape (B,), int64 (−1: unknown), or None if the dataset has no labels.
+        views: One tensor of shape (B, C, H, W) for each view, normalized.
+        sample: Tensor of shape (B,), int64: indices of the images in the dataset.
+        label: Tensor of shape (B,), int64, −1 if unknown. None if the dataset has no labels.
+
+    Example:
+        >>> batch = hs.data.Batch((torch.randn(4, 3, 32, 32), torch.randn(4, 3, 32, 32)), torch.arange(4), None)
+        >>> len(batch.views), batch.views[0].shape
+        (2, torch.Size([4, 3, 32, 32]))
     """
 
     views: tuple[Tensor, ...]
@@ -46,50 +51,61 @@ class Batch(NamedTuple):
 
 
 class Loader(Protocol):
-    """One set of images, on one device, in batches."""
+    """Batches of views of N images, on one device: the interface of all loaders.
+
+    `Images.loader` and `Listing.loader` make loaders. Indexing with a tensor gives a loader of these images.
+
+    Example:
+        >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+        >>> loader = dataset.split("test").train.loader(dataset.pipeline(None), seed=0, device=torch.device("cpu"))
+        >>> batch = next(loader.training([(0, [torch.arange(16)])], torch.float32))
+        >>> [view.shape for view in batch.views]
+        [torch.Size([16, 1, 8, 8]), torch.Size([16, 1, 8, 8])]
+    """
 
     @property
     def unreadable(self) -> dict[Path | str, str]:
-        """Images that could not be read so far, and why."""
+        """Images that could not be read so far, with the reasons."""
 
     @property
     def labels(self) -> Tensor:
-        """(N,) on the device; −1 if unknown."""
+        """Tensor of shape (N,), int64, on the device; −1 if unknown."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
 
     @property
     def at_once(self) -> int:
-        """How many images an encoder gets at once."""
+        """Number of images in an evaluation batch."""
 
     @property
     def labelled(self) -> Self:
-        """The images with a known label: all that a probe can use."""
+        """A loader of the images with a known label, which probes use."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Tensor) -> Self: ...
 
     def training(self, order: Order, dtype: torch.dtype) -> Generator[Batch, None, None]:
-        """Random views for a method, batch after batch; the next epoch may be prepared during this one."""
+        """Random training views, batch by batch. Workers may prepare the next epoch during this one."""
 
     def centers(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Evaluation views of all readable images: (inputs, sample).
 
-        `inputs` may have more rows than `sample`, so that a GPU sees batches of one size: the last ones count.
+        `inputs` may have more rows than `sample`, so that a GPU sees batches of one size. Then only the last
+        `len(sample)` rows count.
         """
 
     def cropped(self, order: Iterable[tuple[int, Tensor]], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
-        """Random crops for a probe: (inputs, labels) of each (epoch, sample) of the order."""
+        """Random crops for a probe: (inputs, labels) of each (epoch, sample) in `order`."""
 
     def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of `views` full-size training views of each readable image, in order; the same in each call."""
+        """Batches of `views` full-size training views of each readable image, in order. Each call gives the same."""
 
 
 @dataclass(frozen=True)
 class MemoryLoader:
-    """Images in memory: views are made on their device when they are asked for."""
+    """Loader of images in memory; makes views on their device."""
 
     images: Images
     views: Views
@@ -139,18 +155,18 @@ class MemoryLoader:
 
 
 def images_at_once(pixels: Tensor, view: View) -> int:
-    """How many images an encoder gets at once: enough to keep a GPU busy, few enough for a CPU's cache."""
+    """Number of images in an evaluation batch: enough to keep a GPU busy, few enough for a CPU's cache."""
     most = images_that_fit(pixels, view)
     return most if pixels.is_cuda else min(500, most)
 
 
 def images_that_fit(pixels: Tensor, view: View) -> int:
-    """How many images make two million pixels, stored or shown: an encoder's activations for them fit into memory."""
-    return max(1, 2_097_152 // max(math.prod(some.shape[2:]) for some in (pixels, view(pixels[:1]))))
+    """Number of images with two million pixels, stored or as views: their activations fit into memory."""
+    return max(1, 2_097_152 // max(math.prod(images.shape[2:]) for images in (pixels, view(pixels[:1]))))
 
 
 def equal_parts(pixels: Tensor, at_once: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(part, numbers of its last rows): on a GPU all parts have one size, since cuDNN would search anew for another."""
+    """(part, indices of its last rows). On a GPU all parts have one size, so that cuDNN tunes only once."""
     samples = torch.arange(len(pixels), device=pixels.device).split(at_once)
     for part, sample in zip(pixels.split(at_once), samples, strict=True):
         few = pixels.is_cuda and len(part) < at_once and len(samples) > 1
@@ -159,7 +175,7 @@ def equal_parts(pixels: Tensor, at_once: int) -> Iterator[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class StreamLoader:
-    """Images that worker processes read: a worker crops all views of an image, the device does the rest."""
+    """Loader of images that workers read. A worker crops all views of an image, the device does the rest."""
 
     images: StreamedImages
     pipeline: Recipe
@@ -232,14 +248,14 @@ class StreamLoader:
 
 
 class Crops:
-    """Random views of streamed images: cropped by the workers, finished on the device.
+    """Random views of streamed images. Workers crop them; the device applies the other augmentations.
 
     Args:
         loader: The images.
         pipeline: The views.
-        dtype: Of the views.
-        draws: The stream of random numbers that crops and colours are drawn from.
-        fill: Whether another image takes the place of one that cannot be read.
+        dtype: Dtype of the views.
+        draws: Number of the random stream for crops and colours.
+        fill: Whether to replace unreadable images.
     """
 
     def __init__(
@@ -251,8 +267,8 @@ class Crops:
         self.stream = loader.stream(partial(crops, recipe=pipeline), smallest_side(pipeline), fill)
 
     def batches(self, order: Order) -> Generator[Batch, None, None]:
-        """Workers go on to the next epoch while the last batches of this one are used."""
-        epochs: deque[int] = deque()  # of the batches that are on their way
+        """Yield batches. Workers start the next epoch while the last batches of this one are in use."""
+        epochs: deque[int] = deque()  # epochs of the requested batches
 
         def wanted() -> Iterator[list[Wanted]]:
             for epoch, samples in order:
@@ -268,7 +284,7 @@ class Crops:
         return [Wanted(number, how) for number, how in zip(sample.tolist(), numbers, strict=True)]
 
     def finish(self, decoded: Decoded, epoch: int) -> Batch:
-        """What is done on the device."""
+        """Move a batch to the device and finish its views there."""
         pinned = decoded.sample.pin_memory() if self.device.type == "cuda" else decoded.sample
         pixels, sample = (x.to(self.device, non_blocking=True) for x in (decoded.pixels, pinned))
         views = finished(pixels, sample, self.pipeline, self.seed, epoch, self.dtype, self.draws)

@@ -1,4 +1,4 @@
-"""An image file, or a member of a tar file, by name: where its bytes are."""
+"""Find the bytes of an image by its name: an image file, or a member of a tar file."""
 
 import os
 import re
@@ -25,12 +25,12 @@ class Member(NamedTuple):
 
 
 def file_or_member(name: str) -> Path | str:
-    """As a `Listing` has it."""
+    """The name as `Listing.paths` holds it: a string for a member of a tar file, a Path for a file."""
     return name if MEMBER.fullmatch(name) else Path(name)
 
 
 def opened(name: str | Path) -> Path | bytes:
-    """What `read_image` takes: a file as it is, a member as its bytes."""
+    """Argument for `read_image`: the path of a file, or the bytes of a member."""
     found = MEMBER.fullmatch(name) if isinstance(name, str) else None
     if found is None:
         return Path(name)
@@ -39,22 +39,23 @@ def opened(name: str | Path) -> Path | bytes:
     try:
         content = system.cat_file(path, start=start, end=start + size)
     except FileNotFoundError:
-        raise Unreadable("vanished") from None
+        raise Unreadable("file not found") from None
     except Exception as error:  # file systems raise all kinds of errors
         raise Unreadable(first_line(error)) from None
-    return content if len(content) == size else content[start : start + size]  # of a server that sends the whole
+    return content if len(content) == size else content[start : start + size]  # some servers send the whole file
 
 
 def file_system(url: str) -> tuple[Any, str]:
+    """(fsspec file system, path in it) of a path or URL."""
     return _of_process(url, os.getpid())
 
 
 @lru_cache(maxsize=1024)
 def _of_process(url: str, process: int) -> tuple[Any, str]:
-    """A connection is made anew in a worker process: it does not survive the fork."""
+    """Cached per process, since a connection does not survive a fork."""
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
     try:
         return url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise UserError(f"{url} cannot be opened ({error}); pip install 'hypersphere[remote]' may help") from None
+        raise UserError(f"cannot open {url} ({error}): try pip install 'hypersphere[remote]'") from None

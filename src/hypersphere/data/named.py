@@ -1,4 +1,4 @@
-"""Datasets by name."""
+"""Datasets known by name: `SOURCES` fit into memory, `FILE_SOURCES` are read from image files."""
 
 import os
 from collections.abc import Callable
@@ -26,9 +26,9 @@ class Source:
     load: Callable[[Path], tuple[Images, Images]]  # folder → (training set, test set)
     validation_per_class: int
     summary: str
-    neighbours: int = 200  # of the weighted k-NN, and its temperature
+    neighbours: int = 200  # k and temperature of the weighted k-NN classifier
     temperature: float = 0.1
-    unlabelled: Callable[[Path], Tensor] | None = None  # folder → pixels of further images to learn from
+    unlabelled: Callable[[Path], Tensor] | None = None  # folder → pixels of additional training images
     side: int | None = None  # pixels of the images, if evaluation makes them smaller
 
 
@@ -37,19 +37,27 @@ class FileSource:
     """A dataset whose images are read from files when they are needed."""
 
     find: Callable[[Path], tuple[Listing, Listing]]  # folder → (training set, test set)
-    validation: int  # images
+    validation: int  # number of held-out validation images
     summary: str
     neighbours: int = 20
     temperature: float = 0.07
 
 
 def default_root() -> Path:
-    """The folder of data files: `$HYPERSPHERE_DATA`, or a folder of the user's cache."""
+    """Default folder of dataset files.
+
+    Returns:
+        `$HYPERSPHERE_DATA` if it is set, else ~/.cache/hypersphere/data.
+
+    Example:
+        >>> hs.data.default_root().is_absolute()
+        True
+    """
     return Path(os.environ.get("HYPERSPHERE_DATA") or "~/.cache/hypersphere/data").expanduser()
 
 
 class NamedDataset(Dataset):
-    """A dataset of the tables below."""
+    """A dataset in `SOURCES` or `FILE_SOURCES`."""
 
     def __init__(self, name: str, options: DataOptions) -> None:
         super().__init__(name, options)
@@ -65,7 +73,7 @@ class NamedDataset(Dataset):
 
 
 class NamedImages(NamedDataset):
-    """One that fits into memory."""
+    """A named dataset that fits into memory."""
 
     ignored = frozenset({"labels", "white", "size"})
 
@@ -76,8 +84,8 @@ class NamedImages(NamedDataset):
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
         train, held_out = self.source.load(self.folder)
         if holdout == "validation":
-            rest, some = balanced(train.labels, self.source.validation_per_class)
-            train, held_out = train[rest], train[some]
+            rest, validation = balanced(train.labels, self.source.validation_per_class)
+            train, held_out = train[rest], train[validation]
         if self.source.unlabelled is not None:
             train = train.with_unlabelled(self.source.unlabelled(self.folder))
         return Split(train, held_out)
@@ -89,20 +97,20 @@ class NamedImages(NamedDataset):
         return self.source.side or super().stored_side(size)
 
     def some(self, images: int, count: int) -> Tensor:
-        return torch.arange(min(count, images))  # they come in no order
+        return torch.arange(min(count, images))  # already in random order
 
     def validation_of(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         return balanced(labels, self.source.validation_per_class)
 
 
 class NamedFiles(NamedDataset):
-    """One whose images are read from files."""
+    """A named dataset of image files."""
 
     ignored = frozenset({"labels"})
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
-        train, held_out = (holdout == self.options.holdout and self._saved(run)) or self._found(holdout)
-        return Split(*(replace(some, white=self.options.white) for some in (train, held_out)))
+        lists = (holdout == self.options.holdout and self._saved(run)) or self._found(holdout)
+        return Split(*(replace(files, white=self.options.white) for files in lists))
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
         from hypersphere.distributed.collectives import from_first
@@ -110,7 +118,7 @@ class NamedFiles(NamedDataset):
         return from_first(lambda: self.split(holdout, run))
 
     def _saved(self, run: Path | None) -> tuple[Listing, Listing] | None:
-        """The lists of a run, unless its files have moved: the dataset is the same wherever it is."""
+        """The saved lists of a run. None if its files have moved: then the same files are listed again."""
         if run is None or not (run / FILES).is_file():
             return None
         saved = saved_files(run / FILES)
@@ -121,8 +129,8 @@ class NamedFiles(NamedDataset):
         train, test = source.find(self.folder)
         if holdout == "test":
             return train, test
-        rest, some = drawn(len(train), source.validation)
-        return train[rest], train[some]
+        rest, validation = drawn(len(train), source.validation)
+        return train[rest], train[validation]
 
     def save_lists(self, folder: Path, split: Split) -> None:
         if not (folder / FILES).is_file():
@@ -130,46 +138,51 @@ class NamedFiles(NamedDataset):
 
 
 def load_data(name: str, holdout: Holdout = "validation", root: Path | None = None) -> tuple[Images, Images]:
-    """A named dataset that fits into memory, or arrays.
+    """Load a dataset into memory, downloading it first if necessary.
 
     Args:
-        name: Of the dataset (`hypersphere data` lists them), or of a .npz file.
-        holdout: "validation" holds out the class-balanced part of the training set that options are chosen on; "test"
-            learns from the whole training set and holds out the test set.
-        root: Folder of the data files (None: `$HYPERSPHERE_DATA`, or ~/.cache/hypersphere/data).
+        name: Name of the dataset (`hypersphere data` lists them), or path of a .npz or .npy file.
+        holdout: "validation" holds out a class-balanced part of the training set, for choosing options. "test" keeps
+            the whole training set and holds out the test set.
+        root: Folder of the data files (None: `default_root()`).
 
     Returns:
-        (images to learn from, held-out images).
+        (training images, held-out images).
 
     Raises:
-        UserError: If there is no such dataset, or if its images are files: then use `list_data`.
+        UserError: If the dataset is unknown or cannot be downloaded, or if it is a dataset of files (see `list_data`).
 
     Example:
-        >>> train, held_out = load_data("digits")
+        >>> train, held_out = hs.data.load_data("digits")
         >>> len(train), len(held_out)
         (1137, 300)
     """
     if name in FILE_SOURCES:
-        raise UserError(f"{name} is a dataset of files, not of images in memory: use list_data")
+        raise UserError(f"{name} is a dataset of image files: use list_data")
     return _split(name, holdout, root)
 
 
 def list_data(name: str, root: Path | None = None, holdout: Holdout = "test") -> tuple[Listing, Listing]:
-    """A named dataset of files; "validation" holds out a random part of the training set.
+    """List the files of a dataset, downloading it first if necessary.
 
     Args:
-        name: Of the dataset.
-        root: Folder of the data files (None: `$HYPERSPHERE_DATA`, or ~/.cache/hypersphere/data).
-        holdout: "validation" or "test".
+        name: Name of the dataset (`hypersphere data` lists them), a folder of images, or tar files.
+        root: Folder of the data files of a named dataset (None: `default_root()`).
+        holdout: "validation" holds out part of the training set, "test" the test set.
 
     Returns:
-        (files to learn from, held-out files).
+        (training files, held-out files).
 
     Raises:
-        UserError: If there is no such dataset, or if it is held in memory: then use `load_data`.
+        UserError: If the dataset is unknown or cannot be found, or if it is held in memory (see `load_data`).
+
+    Example:
+        >>> train, test = hs.data.list_data("imagenette")  # doctest: +SKIP
+        >>> len(train), len(test), train.classes[0]  # doctest: +SKIP
+        (9469, 3925, 'tench')
     """
     if name in SOURCES:
-        raise UserError(f"{name} is loaded into memory, not read file by file: use load_data")
+        raise UserError(f"{name} is loaded into memory: use load_data")
     return _split(name, holdout, root)
 
 
@@ -180,7 +193,7 @@ def _split(name: str, holdout: str, root: Path | None) -> Split:
 
 
 def _digits(root: Path) -> tuple[Images, Images]:
-    """scikit-learn's 1,797 scans of handwritten digits, 8 × 8. It defines no test set: 36 of each class are ours."""
+    """scikit-learn's 1,797 scans of handwritten digits, 8 × 8. It has no test set: we take 36 of each class."""
     from sklearn.datasets import load_digits
 
     scans = load_digits()

@@ -1,6 +1,6 @@
-"""Images that users hold as objects: arrays in a .npz or .npy file or in memory, or datasets of other libraries.
+"""Datasets from objects: arrays in a .npz or .npy file or in memory, and dataset objects of other libraries.
 
-A function of the user's, `package.module:function`, may make any of these.
+A user's function, `package.module:function`, may return any of these.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.written import edition, referred_to
 
-# part → what its images and labels may be called; MedMNIST's names, and Keras's
+# split → accepted names of (images, labels), including those of MedMNIST and Keras
 NAMES = {
     "train": (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("x", "y")),
     "val": (("val_images", "val_labels"), ("x_val", "y_val")),
@@ -34,7 +34,7 @@ NAMES = {
 }
 _LABELS = {labels for pairs in NAMES.values() for _, labels in pairs}
 _KNOWN = _LABELS | {images for pairs in NAMES.values() for images, _ in pairs}
-IN_MEMORY = "in-memory-"  # begins the name of an object that was given to hs.pretrain
+IN_MEMORY = "in-memory-"  # prefix of the name of an object in memory
 WANTED = (
     "images, (images, labels), a dictionary of train_images, train_labels, test_images, …, "
     "or a torch or Hugging Face dataset"
@@ -42,7 +42,7 @@ WANTED = (
 
 
 class ObjectDataset(Dataset):
-    """Arrays, or a dataset object, which `make` gives when it is first needed."""
+    """Arrays or a dataset object. `make` returns them, and is called when they are first needed."""
 
     ignored = frozenset({"labels", "white"})
 
@@ -52,7 +52,7 @@ class ObjectDataset(Dataset):
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """What is learned from, "train"; and "val" and "test" if there are such images."""
+        """The training images as "train"; also "val" and "test" if there are such images."""
         return parts_of(self.name, self.make())
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
@@ -60,18 +60,20 @@ class ObjectDataset(Dataset):
         if run is not None and holdout == self.options.holdout:
             began = json.loads((run / "run.json").read_text()).get("images")
             if began not in (None, content_hash(split)):
-                changed = "other images or labels than when the run began, or holds out others"
-                raise UserError(f"cannot continue {run}: {self.name} has {changed}")
+                changed = "its images, labels or held-out images have changed since the run began"
+                raise UserError(f"cannot resume {run} with {self.name}: {changed}")
         return split
 
     def _split(self, holdout: Holdout) -> Split:
         train = self.parts["train"]
         if holdout == "test":
-            return Split(train, test_of(self.parts, self.name, "arrays test_images and test_labels, or a part test"))
+            return Split(
+                train, test_of(self.parts, self.name, "arrays test_images and test_labels, or a split named test")
+            )
         if "val" in self.parts:
             return Split(train, self.parts["val"])
-        rest, some = held_out_of(train.labels if train.classes else None, len(train))
-        return Split(train[rest], train[some])
+        rest, held_out = held_out_of(train.labels if train.classes else None, len(train))
+        return Split(train[rest], train[held_out])
 
     def run_record(self, split: Split) -> dict[str, Any]:
         return {"images": content_hash(split)}
@@ -90,7 +92,7 @@ class ObjectDataset(Dataset):
 
 
 def _shape(images: ImageSet) -> tuple[int, int]:
-    """Height and width in pixels; of a dataset's samples, the first one's."""
+    """Height and width in pixels; those of the first sample if samples have to be read."""
     if isinstance(images, Images):
         return images.pixels.shape[2], images.pixels.shape[3]
     try:
@@ -101,29 +103,29 @@ def _shape(images: ImageSet) -> tuple[int, int]:
 
 
 def content_hash(images: tuple[ImageSet, ...]) -> str:
-    """Of pixels and labels; of samples that have to be read, of their labels and of some pixels."""
-    if all(isinstance(some, Images) for some in images):
+    """A hash of pixels and labels; if samples have to be read, of all labels and the pixels of 16 samples."""
+    if all(isinstance(part, Images) for part in images):
         return fingerprint(images)  # type: ignore[arg-type]
     digest = hashlib.sha256()
-    for some in images:
-        assert isinstance(some, Items)
-        digest.update(some.index.numpy().tobytes())
-        digest.update(b"" if some.labels is None else some.labels.numpy().tobytes())
-        for number in evenly(len(some), 16).tolist():
+    for part in images:
+        assert isinstance(part, Items)
+        digest.update(part.index.numpy().tobytes())
+        digest.update(b"" if part.labels is None else part.labels.numpy().tobytes())
+        for number in evenly(len(part), 16).tolist():
             try:
-                digest.update(some.reader.read(number, None).numpy().tobytes())
+                digest.update(part.reader.read(number, None).numpy().tobytes())
             except Unreadable as reason:
                 digest.update(str(reason).encode())
     return digest.hexdigest()[:12]
 
 
-_GIVEN: WeakValueDictionary[str, ObjectDataset] = WeakValueDictionary()  # by name; kept as long as somebody uses them
+_GIVEN: WeakValueDictionary[str, ObjectDataset] = WeakValueDictionary()  # by name; kept as long as they are in use
 
 
 def remember(given: Any) -> ObjectDataset:
-    """A dataset of an object in memory, which `resolve` finds again by its name while somebody holds it.
+    """Make a dataset of an object in memory; `resolve` finds it by its name as long as it is in use.
 
-    The name is made from the content, so that a resumed run knows whether it gets the same images.
+    The name is a hash of the content, so that a resumed run can check that it gets the same images.
     """
     parts = parts_of("data", given)
     name = IN_MEMORY + content_hash(tuple(parts.values()))
@@ -131,7 +133,7 @@ def remember(given: Any) -> ObjectDataset:
 
 
 def remembered(name: str, options: DataOptions) -> ObjectDataset:
-    """The dataset that `remember` named so; if this process has none, one whose images cannot be read."""
+    """The dataset that `remember` gave this name. If there is none, using its images raises a UserError."""
     known = _GIVEN.get(name)
     if known is None:
         return ObjectDataset(name, options, lambda: _forgotten(name))
@@ -149,15 +151,15 @@ def _with_parts(name: str, options: DataOptions, make: Callable[[], Any], parts:
 
 
 def is_object(given: Any) -> bool:
-    """Whether this may be images in memory or a dataset object: what `parts_of` takes."""
+    """Whether `parts_of` may accept this object: images in memory or a dataset object."""
     return isinstance(given, np.ndarray | Tensor | Mapping | tuple) or is_item_dataset(given)
 
 
 def parts_of(name: str, given: Any) -> dict[str, Any]:
-    """By part: "train", and "val" and "test" if there are such images.
+    """Images by split: "train", and "val" and "test" if there are such images.
 
     Raises:
-        UserError: If `given` is not what `WANTED` says.
+        UserError: If `given` is none of the kinds in `WANTED`, or lacks training images.
     """
     if is_item_dataset(given):
         return {"train": _items(name, given)}
@@ -166,7 +168,7 @@ def parts_of(name: str, given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping) and given and all(map(is_item_dataset, given.values())):
         parts = {PARTS.get(str(key).lower(), ""): dataset for key, dataset in given.items()}
         if "train" not in parts:
-            raise UserError(f"{name} has no part train to learn from (there are {', '.join(map(str, given))})")
+            raise UserError(f"{name} has no split train: found {', '.join(map(str, given))}")
         return {part: _items(name, dataset) for part, dataset in parts.items() if part}
     return _array_parts(name, _named(name, given))
 
@@ -182,14 +184,14 @@ def _items(name: str, dataset: Any, labels: Any = None) -> Items:
         return Items(dataset, index)
     checked = _checked(name, _array(labels), len(dataset))
     classes = _classes(name, {"train": checked})
-    told = tuple(map(str, classes.tolist()))
+    class_names = tuple(map(str, classes.tolist()))
     if names and checked.dtype.kind == "i" and len(classes) and int(classes.max()) < len(names):
-        classes, told = np.arange(len(names)), tuple(map(str, names))
-    return Items(dataset, index, _places(checked, classes, len(dataset)), told)
+        classes, class_names = np.arange(len(names)), tuple(map(str, names))
+    return Items(dataset, index, _places(checked, classes, len(dataset)), class_names)
 
 
 def _array_parts(name: str, arrays: dict[str, Any]) -> dict[str, Images]:
-    """Labels count if there are some to learn from."""
+    """Images of each split. Labels are used only if the training images have labels."""
     pairs = _pairs(name, arrays)
     pixels = {part: in_colours(f"{name}, {images}", _array(arrays[images])) for part, (images, _) in pairs.items()}
     labels = {
@@ -198,26 +200,26 @@ def _array_parts(name: str, arrays: dict[str, Any]) -> dict[str, Images]:
         if its in arrays
     }
     classes = _classes(name, labels) if "train" in labels else np.empty(0)
-    told = tuple(map(str, classes.tolist()))
-    return {part: Images(some, _places(labels.get(part), classes, len(some)), told) for part, some in pixels.items()}
+    names = tuple(map(str, classes.tolist()))
+    return {part: Images(x, _places(labels.get(part), classes, len(x)), names) for part, x in pixels.items()}
 
 
 def _pairs(name: str, arrays: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """The names of the images and labels of each part."""
-    there_are = {part: [pair for pair in names if pair[0] in arrays] for part, names in NAMES.items()}
-    found = {part: pairs[0] for part, pairs in there_are.items() if pairs}
+    """The names of the arrays of images and labels of each split."""
+    matching = {part: [pair for pair in names if pair[0] in arrays] for part, names in NAMES.items()}
+    found = {part: pairs[0] for part, pairs in matching.items() if pairs}
     there = ", ".join(arrays) or "none"
     if "train" not in found:
         wanted = ", ".join(images for images, _ in NAMES["train"])
-        raise UserError(f"{name} has no images to learn from: name the array {wanted} (found {there})")
-    used = {labels for pairs in there_are.values() for _, labels in pairs}
+        raise UserError(f"{name} has no training images: name the array one of {wanted} (found {there})")
+    used = {labels for pairs in matching.values() for _, labels in pairs}
     if strays := [key for key in arrays if key in _LABELS - used]:
-        raise UserError(f"{name}: {strays[0]} has no images of a matching name (found {there})")
+        raise UserError(f"{name}: {strays[0]} has no matching array of images (found {there})")
     return found
 
 
 def made_by(name: str) -> Any:
-    """What the user's function returns."""
+    """The return value of the user's function."""
     make = referred_to(name)
     try:
         inspect.signature(make).bind()
@@ -227,12 +229,12 @@ def made_by(name: str) -> Any:
         return make()
     except UserError:
         raise
-    except Exception as error:  # whatever that code raises
+    except Exception as error:  # the user's code may raise anything
         raise UserError(f"{name} failed ({type(error).__name__}: {first_line(error)})") from error
 
 
 def arrays_of_file(path: Path) -> dict[str, Any]:
-    """The arrays with a known name; of others the names alone."""
+    """The arrays with a known name; an empty tuple for each other name."""
     try:
         found = np.load(path, allow_pickle=False)
         if not isinstance(found, np.lib.npyio.NpzFile):
@@ -246,7 +248,7 @@ def arrays_of_file(path: Path) -> dict[str, Any]:
 
 
 def _named(name: str, given: Any) -> dict[str, Any]:
-    """Arrays by name, of a dictionary, of (images, labels) or of images alone."""
+    """Arrays by name, from a dictionary, (images, labels) or images only."""
     if isinstance(given, Mapping):
         return {str(key): value for key, value in given.items() if value is not None}
     if isinstance(given, tuple) and len(given) == 2:
@@ -261,9 +263,12 @@ def _array(given: Any) -> np.ndarray:
 
 
 def _checked(name: str, labels: np.ndarray, images: int) -> np.ndarray:
-    """One label for each image: integers or strings."""
+    """Labels of shape (images,): int64 or strings."""
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if labels.dtype.kind == "O" and {type(label) for label in labels.flat} in ({str}, {int}):  # a column of pandas, say
+    if labels.dtype.kind == "O" and {type(label) for label in labels.flat} in (
+        {str},
+        {int},
+    ):  # such as a column of pandas
         labels = np.array(labels.tolist())
     if labels.shape != (images,) or labels.dtype.kind not in "biuU":
         wanted = f"integers or strings, one for each of the {images} images"
@@ -282,7 +287,7 @@ def _classes(name: str, labels: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _places(labels: np.ndarray | None, classes: np.ndarray, images: int) -> Tensor:
-    """The place of each label among the classes; −1 if unknown."""
+    """The index of each label in `classes`; −1 if unknown."""
     places = np.full(images, -1)
     if labels is not None and len(classes):
         known = np.isin(labels, classes)
@@ -291,7 +296,7 @@ def _places(labels: np.ndarray | None, classes: np.ndarray, images: int) -> Tens
 
 
 def in_colours(name: str, pixels: np.ndarray) -> Tensor:
-    """(N, 3, H, W) uint8, of grey or colour images with channels first or last, uint8 or floats from 0 to 1."""
+    """Convert grey or colour images, channels first or last, uint8 or floats from 0 to 1, to (N, 3, H, W) uint8."""
     shape = f"{pixels.dtype} of shape {pixels.shape}"
     if pixels.dtype.kind == "f" and pixels.size:
         try:

@@ -1,7 +1,7 @@
-"""Images in tar files (the layout of WebDataset: members of one name are one sample), on this disk or behind a URL.
+"""Images in tar files in WebDataset layout (members with the same name are one sample), local or behind a URL.
 
-A tar file is looked through once for where its members begin; after that each image is read alone, so that order,
-shuffling and going on after a stop are those of single files. Nothing is unpacked or kept.
+Each tar file is scanned once for the offsets of its members. Images are then read one by one, so shuffling and
+resuming work as for image files. Nothing is unpacked or cached.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ from hypersphere.errors import UserError
 
 
 def find_shards(pattern: str) -> list[str]:
-    """The tar files that a pattern means: {000..123} counts, * and ? match names; what exists is meant as it is."""
+    """The tar files that match a pattern with {000..123} ranges, * and ?. An existing file is taken literally."""
     found = []
-    for each in [pattern] if os.path.exists(pattern) else _counted(pattern):
-        if any(sign in each for sign in "*?[") and not os.path.exists(each):
-            system, path = file_system(each)
-            found += sorted(system.unstrip_protocol(name) if "://" in each else name for name in system.glob(path))
+    for tar in [pattern] if os.path.exists(pattern) else _expand_ranges(pattern):
+        if any(sign in tar for sign in "*?[") and not os.path.exists(tar):
+            system, path = file_system(tar)
+            found += sorted(system.unstrip_protocol(name) if "://" in tar else name for name in system.glob(path))
         else:
-            found.append(each)
+            found.append(tar)
     if not found:
-        raise UserError(f"no tar file matches {pattern}")
+        raise UserError(f"no tar file matches {pattern}: check the path")
     return found
 
 
-def _counted(pattern: str) -> list[str]:
-    """Every {a..b} as all numbers from a to b, with as many digits as a has."""
+def _expand_ranges(pattern: str) -> list[str]:
+    """Replace every {a..b} by each number from a to b, padded to the width of a."""
     parts = re.split(r"\{(\d+)\.\.(\d+)\}", pattern)
     texts, ranges = parts[::3], list(zip(parts[1::3], parts[2::3], strict=True))
     counts = [[f"{n:0{len(low)}}" for n in range(int(low), int(high) + 1)] for low, high in ranges]
@@ -43,14 +43,14 @@ def _counted(pattern: str) -> list[str]:
 
 
 def list_shards(pattern: str) -> Listing:
-    """All images in the tar files; with labels where each has a member .cls (a number) or .json (its "label")."""
+    """All images in the tar files. They have labels if each has a member .cls, or .json with the key "label"."""
     names, labels = [], []
     for tar in find_shards(pattern):
         for member, label in _members(tar):
             names.append(str(member))
             labels.append(label)
     if not names:
-        raise UserError(f"there is no image in {pattern}")
+        raise UserError(f"no images in {pattern}: expected members with a suffix such as .jpg or .png")
     if any(label is None for label in labels):
         return Listing(tuple(names))
     classes = tuple(sorted({str(label) for label in labels}, key=lambda name: (len(name), name)))
@@ -59,15 +59,15 @@ def list_shards(pattern: str) -> Listing:
 
 
 def _members(tar: str) -> Iterator[tuple[Member, Any]]:
-    """Each sample's image in one tar file, and its label where it has one."""
+    """(image, label) of each sample in one tar file; the label is None if it has none."""
     system, path = file_system(tar)
-    images: dict[str, dict[str, Member]] = {}  # by sample and suffix; what comes twice is as it came last, as in tar
+    images: dict[str, dict[str, Member]] = {}  # by sample and suffix; the last of two equal names counts, as in tar
     labels: dict[str, dict[str, Any]] = {}
     try:
         with system.open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for name, found in _files(archive):
                 folder, _, base = name.rpartition("/")
-                first, _, suffix = base.partition(".")  # a sample's members share what stands before the first dot
+                first, _, suffix = base.partition(".")  # members of one sample share the name before the first dot
                 stem = f"{folder}/{first}"
                 if is_image(base):
                     images.setdefault(stem, {})[suffix] = Member(tar, found.offset_data, found.size, name)
@@ -75,15 +75,15 @@ def _members(tar: str) -> Iterator[tuple[Member, Any]]:
                     labels.setdefault(stem, {})[suffix] = _label(archive.extractfile(found), suffix)
     except UserError:
         raise
-    except Exception as error:  # systems behind URLs have errors of their own
+    except Exception as error:  # remote file systems have their own errors
         raise UserError(f"{tar} cannot be read as a tar file ({error})") from None
     for stem, kinds in images.items():
-        told = labels.get(stem, {})
-        yield kinds[min(kinds, key=_rank)], told.get("cls") or told.get("json")
+        label = labels.get(stem, {})
+        yield kinds[min(kinds, key=_rank)], label.get("cls") or label.get("json")
 
 
 def _files(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
-    """Each file by name; in place of a hard link the member before it that has the content."""
+    """Each file with its name; a hard link gives the earlier member that has the content."""
     known: dict[str, tarfile.TarInfo] = {}
     for about in archive:
         found = known.get(about.linkname) if about.islnk() else about
@@ -93,7 +93,7 @@ def _files(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
 
 
 def _rank(suffix: str) -> tuple[bool, str]:
-    """Which of a sample's images is taken: 000.jpg rather than 000.depth.png; otherwise the first by name."""
+    """Sort key for a sample's images: 000.jpg before 000.depth.png, then by name; the first one is used."""
     return "." in suffix, suffix
 
 

@@ -1,4 +1,4 @@
-"""Splits as fixed lists: the same on every machine, for every seed of a run."""
+"""Train and held-out splits: fixed index lists, the same on every machine and for every seed of a run."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -12,18 +12,33 @@ from hypersphere.util.progress import tell_once
 
 Part = TypeVar("Part")
 
-# name of a part of a split, in lower case → which it is
+# lower-case name of a split → its standard name
 PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
 PARTS |= {"test": "test", "testing": "test"}
 
 
 def balanced(labels: Tensor, per_class: int, seed: int = 0, stream: int = SPLIT) -> tuple[Tensor, Tensor]:
-    """(the rest, `per_class` random samples of each class), as sorted indices; a label of −1 is no class."""
+    """Choose the same number of random samples of each class.
+
+    Args:
+        labels: Tensor of shape (N,), int64. Samples with label −1 (unknown) are never chosen.
+        per_class: Samples to choose of each class. If a class has fewer, all of them are chosen.
+        seed: Seed of the choice.
+        stream: Number of the random stream, so that different uses of one seed are independent.
+
+    Returns:
+        (remaining indices, chosen indices): sorted int64 tensors that partition `range(N)`.
+
+    Example:
+        >>> rest, chosen = hs.data.balanced(torch.tensor([0, 0, 0, 1, 1, -1]), per_class=1)
+        >>> len(rest), len(chosen)
+        (4, 2)
+    """
     return of_each_class(labels, torch.full_like(_counts(labels), per_class), seed, stream)
 
 
 def of_each_class(labels: Tensor, shares: Tensor, seed: int = 0, stream: int = SPLIT) -> tuple[Tensor, Tensor]:
-    """The same, with as many of class c as shares[c] says."""
+    """As `balanced`, but choose `shares[c]` samples of class c."""
     order = permutation(len(labels), seed=seed, stream=stream)
     order = order[labels[order] >= 0]
     by_class = order[labels[order].argsort(stable=True)]
@@ -37,33 +52,36 @@ def _counts(labels: Tensor) -> Tensor:
 
 
 def drawn(n: int, count: int) -> tuple[Tensor, Tensor]:
-    """(the rest, `count` random samples of n), as sorted indices."""
+    """(remaining indices, `count` random indices) of `range(n)`, both sorted."""
     return _without(permutation(n, seed=0, stream=SPLIT)[:count], n)
 
 
 def evenly(n: int, count: int) -> Tensor:
-    """Indices of `count` of n, or of all; the first and the last among them."""
+    """`count` evenly spaced indices of `range(n)`, including the first and the last; all if `count` ≥ n."""
     count = min(n, count)
     return torch.arange(count) * (n - 1) // max(1, count - 1)
 
 
-ENOUGH_HELD_OUT = 500  # of labelled images, and a tenth of that of each class
-MOST_WATCHED = 5_000  # of images without labels
+ENOUGH_HELD_OUT = 500  # held-out labelled images that suffice; a tenth of it suffices for each class
+MOST_WATCHED = 5_000  # at most so many training images are watched if nothing is held out
 
 
 def test_of(parts: Mapping[str, Part], data: str, wanted: str) -> Part:
-    """Where there is none, what options are chosen with."""
+    """The test set, or the validation set if there is no test set; `wanted` tells the user what to add."""
     if "test" in parts:
         return parts["test"]
     if "val" not in parts:
-        raise UserError(f"{data} has no test set: it would be {wanted}")
-    tell_once(f"{data} has no test set: its val set stands for it")
+        raise UserError(f"{data} has no test set: add {wanted}")
+    tell_once(f"{data} has no test set: using its val set instead")
     return parts["val"]
 
 
 def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(the rest, a share), of sets that come without a split: of each class that has two images by how many it has, or
-    whole groups. Without labels nothing is held out: some are looked at all the same."""
+    """(training indices, held-out indices) of a dataset that has no split of its own.
+
+    Holds out a share of each class with at least two images, or whole groups if `groups` is given. Without labels
+    nothing is held out: the second list is then a random sample of the training images.
+    """
     if labels is None or not (labels >= 0).any():
         return torch.arange(n), permutation(n, seed=0, stream=SPLIT)[:MOST_WATCHED].sort().values
     if groups is not None:
@@ -75,31 +93,37 @@ def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> 
         shares[counts.argmax()] = 2
     if shares.sum() < 2:
         if (counts < 2).all():
-            tell_once("no class has two images: by such labels nothing can be measured")
+            tell_once("no class has more than one image: accuracy cannot be measured with these labels")
         _, places = drawn(len(known), max(2, share_held_out(len(known), ENOUGH_HELD_OUT)))
-        rest, some = _without(known[places], n)
+        rest, held_out = _without(known[places], n)
     else:
         if alone := int((counts == 1).sum()):
-            tell_once(f"of {int((counts > 0).sum()):,} classes {alone:,} have one image alone, which is learnt from")
-        rest, some = of_each_class(labels, shares)
-    if len(known) - len(some) < 2:
-        raise UserError(f"{len(known)} images have labels: it takes four or more, to hold two out, or none")
-    return rest, some
+            classes = int((counts > 0).sum())
+            tell_once(f"{alone:,} of {classes:,} classes have only one image, which is used for training")
+        rest, held_out = of_each_class(labels, shares)
+    if len(known) - len(held_out) < 2:
+        raise UserError(
+            f"too few labelled images ({len(known)}): label four or more, so that two can be held out, or none"
+        )
+    return rest, held_out
 
 
 def _whole_groups(labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    """In a drawn order, groups that have a class of which too few are held out yet, and of none more than are wanted;
-    then, the smallest first, larger ones, of classes that have none held out. Of each class a group is left."""
+    """Hold out whole groups, such that every class keeps at least one training group.
+
+    First, in random order, small groups: those that do not exceed the wanted number of any class, while one of their
+    classes still needs images. Then larger groups, smallest first, for classes with no held-out image.
+    """
     counts = torch.zeros(int(groups.max()) + 1, int(labels.max()) + 1, dtype=torch.int64)
     known = labels >= 0
     counts.index_put_((groups[known], labels[known]), torch.tensor(1), accumulate=True)
     wanted = torch.tensor([share_held_out(n, ENOUGH_HELD_OUT // 10) if n else 0 for n in counts.sum(0).tolist()])
     held_out, chosen = torch.zeros_like(wanted), []
-    others = (counts > 0).sum(0) - 1  # groups that have a class beside the one looked at
+    others = (counts > 0).sum(0) - 1  # of each class: how many groups besides one have it
     order = permutation(len(counts), seed=0, stream=SPLIT).tolist()
     small = [(group, wanted) for group in order if (counts[group] <= wanted).all()]
     large = [(group, wanted.clamp(max=1)) for group in order if (counts[group] > wanted).any()]
-    large.sort(key=lambda each: (int(counts[each[0]].sum()), each[0]))
+    large.sort(key=lambda pair: (int(counts[pair[0]].sum()), pair[0]))
     for group, enough in (*small, *large):
         has = counts[group] > 0
         if (held_out < enough)[has].any() and (others > 0)[has].all():
@@ -107,12 +131,14 @@ def _whole_groups(labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
             held_out += counts[group]
             others -= has.long()
     if not chosen:
-        raise UserError("no group can be held out: each is the only one that has some class")
+        raise UserError(
+            "cannot hold out any group: each one is the only group with images of some class; use more groups"
+        )
     return _without(torch.isin(groups, torch.tensor(chosen)).nonzero().squeeze(1), len(labels))
 
 
 def share_held_out(images: int, enough: int) -> int:
-    """One in twenty; of few images one in five, for an accuracy of a handful says nothing."""
+    """How many of `images` to hold out: 5 %, but up to 20 % of a small set, until there are `enough`."""
     return max(1, images // 20, min(images // 5, enough))
 
 

@@ -1,8 +1,8 @@
-"""STL-10 in its official binary files: 5,000 training and 8,000 test images with labels, 100,000 without; 96 × 96.
+"""STL-10 from its official binary files: 5,000 labelled training, 8,000 test and 100,000 unlabelled images, 96 × 96.
 
-The paper trains on the images without labels, and takes 50 of each class of the labelled training set for validation.
-We hold out as many, and learn from all others: those without labels and the rest of the training set, 4 % of them,
-since what is learnt from is also where the probes find their labels. A label of −1 stands for none.
+The paper trains on the unlabelled images and validates on 50 labelled training images of each class. We hold out the
+same number and train on all others: the unlabelled images and the rest of the labelled ones, 4 % of the training set,
+since probes take their labels from the training images. The label −1 means unknown.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ class File:
 
 @dataclass(frozen=True)
 class Part:
-    pixels: File  # an image after another: red, green, blue; each column by column
-    labels: File  # 1 … 10, a byte each
+    pixels: File  # image by image; each has its red, green and blue pixels, column by column
+    labels: File  # 1 … 10, one byte each
 
 
 @dataclass(frozen=True)
 class Stl10:
-    """Where the files lie and how they are known to be right."""
+    """The files of STL-10 and their hashes."""
 
     archive: Archive
     train: Part
@@ -57,7 +57,7 @@ STL10 = Stl10(
 
 
 def load(spec: Stl10, root: Path) -> tuple[Images, Images]:
-    """(training set, test set), both labelled; fetched first if the files are not in root."""
+    """(training set, test set), both labelled; downloads the files first if they are not in `root`."""
     if not (root / spec.archive.holds).is_file():
         fetch_archive(spec.archive, root)
     folder = root / spec.archive.folder
@@ -66,7 +66,7 @@ def load(spec: Stl10, root: Path) -> tuple[Images, Images]:
 
 
 def unlabelled(spec: Stl10, root: Path) -> Tensor:
-    """The pixels of the others, N × 3 × 96 × 96, in the file itself: memory is taken by whoever copies them."""
+    """Pixels of the unlabelled images, N × 3 × 96 × 96, mapped from the file: only a copy takes memory."""
     return _pixels(root / spec.archive.folder, spec.unlabelled)
 
 
@@ -76,18 +76,20 @@ def _images(folder: Path, part: Part, classes: tuple[str, ...]) -> Images:
 
 
 def _pixels(folder: Path, file: File) -> Tensor:
-    whole = np.memmap(_checked(folder, file), dtype=np.uint8, mode="c")  # never written to, but torch wants that it can
+    whole = np.memmap(
+        _checked(folder, file), dtype=np.uint8, mode="c"
+    )  # never written to, but torch wants a writable array
     return torch.from_numpy(whole.reshape(-1, 3, 96, 96)).transpose(2, 3)
 
 
 def _checked(folder: Path, file: File) -> Path:
     path = _path(folder, file.name)
     if md5_of(path) != file.md5:
-        raise UserError(f"{path} is damaged: remove {folder} to have it fetched anew")
+        raise UserError(f"{path} is damaged: remove {folder} to download it again")
     return path
 
 
 def _path(folder: Path, name: str) -> Path:
     if not (folder / name).is_file():
-        raise UserError(f"stl10: {folder / name} is missing: remove {folder} to have it fetched anew")
+        raise UserError(f"stl10: {folder / name} is missing: remove {folder} to download it again")
     return folder / name

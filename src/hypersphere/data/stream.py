@@ -1,4 +1,4 @@
-"""Images read by worker processes, batch after batch, in the order asked for."""
+"""Read images in worker processes, batch by batch, in a requested order."""
 
 import os
 import signal
@@ -18,30 +18,34 @@ from hypersphere.data.members import file_or_member, opened
 from hypersphere.errors import UserError
 from hypersphere.util.cores import own_cores
 
-PATIENCE = 1000  # images tried, one after the other, in place of one that cannot be read
-Make = Callable[[Tensor, Any], np.ndarray]  # an image, 3 × H × W bytes, and what was asked of it → bytes
+PATIENCE = 1000  # most images to try in place of an unreadable one
+Make = Callable[[Tensor, Any], np.ndarray]  # (image of shape (3, H, W), uint8; parameters) → uint8 array
 
 
 class Wanted(NamedTuple):
-    sample: int  # number of the image
-    how: Any  # handed to `make`
+    """A request for one image."""
+
+    sample: int  # index of the image
+    how: Any  # parameters of `make`
 
 
 class Decoded(NamedTuple):
-    pixels: Tensor  # B × …, uint8
-    sample: Tensor
+    """A batch of images that workers have read."""
+
+    pixels: Tensor  # (B, …), uint8
+    sample: Tensor  # (B,), int64: indices of the images
 
 
 class Reader(Protocol):
-    """Images by number, read in worker processes."""
+    """Reads images by index, in worker processes."""
 
     def __len__(self) -> int: ...
 
     def name(self, number: int) -> Path | str:
-        """What messages call the image: its path, for a file."""
+        """The name of the image in messages: its path, for a file."""
 
     def read(self, number: int, side: int | None) -> Tensor:
-        """The image, 3 × H × W bytes; with `side` it may be smaller, if its shorter side keeps that many pixels.
+        """The image as uint8 (3, H, W). With `side` it may be shrunk to a shorter side of at least `side` pixels.
 
         Raises:
             Unreadable: If the image cannot be read.
@@ -49,9 +53,9 @@ class Reader(Protocol):
 
 
 class FileReader:
-    """Image files, or members of tar files.
+    """Reads image files and members of tar files.
 
-    Their names are one block of bytes, which worker processes share; a list would be copied bit by bit.
+    Stores all names in one block of bytes, which worker processes share. A list would be copied into each process.
     """
 
     def __init__(self, paths: Sequence[Path | str], white: int | None = None) -> None:
@@ -72,7 +76,7 @@ class FileReader:
 
 
 class _Samples(Dataset[tuple[np.ndarray | None, str]]):
-    """What the workers of a `DataLoader` make: the bytes of an image; or nothing, and why."""
+    """The dataset of the `DataLoader`: (bytes of an image, ""), or (None, reason) if it cannot be read."""
 
     def __init__(self, reader: Reader, make: Make, side: int | None) -> None:
         self.reader, self.make, self.side = reader, make, side
@@ -87,7 +91,7 @@ class _Samples(Dataset[tuple[np.ndarray | None, str]]):
 
 
 class _Asked:
-    """What the loader hands to its workers, and remembers, to be matched with what comes back."""
+    """A batch sampler that remembers its batches, to match them with the results of the workers."""
 
     batches: Iterable[list[Wanted]] = ()
 
@@ -99,19 +103,19 @@ class _Asked:
 
 
 class Stream:
-    """Lists of wanted images in, decoded batches out, in order.
+    """Turns lists of requested images into decoded batches, in order.
 
-    An image that cannot be read is noted in `unreadable`. With `fill`, another image of its batch takes its place, or
-    the next readable one if the whole batch is unreadable; without, it is left out, and so is an empty batch.
+    Notes images that cannot be read in `unreadable`. With `fill`, another image of the batch replaces each of them, or
+    the next readable image if the whole batch is unreadable. Without `fill`, they and empty batches are skipped.
 
     Args:
         reader: The images.
-        make: What workers make of an image: (3 × H × W bytes, what was asked of it) → bytes.
+        make: Function that workers apply to an image: ((3, H, W) uint8, parameters) → uint8 array.
         side: See `Reader.read`.
-        workers: Processes that read; 0 reads in this one.
+        workers: Number of worker processes; 0 reads in this process.
         pin: Whether batches are in pinned memory, for a GPU.
-        fill: Whether unreadable images are replaced.
-        unreadable: A dictionary to note unreadable images in, with the reason.
+        fill: Whether to replace unreadable images.
+        unreadable: Dictionary that receives unreadable images and the reasons.
     """
 
     def __init__(
@@ -137,11 +141,11 @@ class Stream:
             collate_fn=partial(_collate, fill=fill),
             pin_memory=pin,
             worker_init_fn=_leave_signals_to_the_parent,
-            generator=torch.Generator(),  # else each start of it would draw from that of the networks
+            generator=torch.Generator(),  # otherwise each start would draw from the global generator
         )
 
     def __call__(self, batches: Iterable[list[Wanted]]) -> Iterator[Decoded]:
-        """`batches` are taken as the workers get to them."""
+        """Yield the decoded batches. Workers take from `batches` as they become free."""
         self._asked.batches = batches
         for pixels, reasons in self._loader:
             batch = self._asked.given.popleft()
@@ -151,15 +155,15 @@ class Stream:
             if pixels is not None:
                 yield Decoded(pixels, torch.tensor([batch[place].sample for place in used]))
             elif self.fill:
-                yield self._instead(batch)
+                yield self._replacements(batch)
 
     def every(self, at_once: int) -> Iterator[Decoded]:
-        """All images in their order, `at_once` at a time; nothing is asked of them."""
+        """All images in order, `at_once` at a time, without parameters."""
         numbers = torch.arange(len(self.reader)).split(at_once)
         return self([Wanted(n, None) for n in part.tolist()] for part in numbers)
 
-    def _instead(self, batch: list[Wanted]) -> Decoded:
-        """The next readable image in place of each: the same one again after a resume."""
+    def _replacements(self, batch: list[Wanted]) -> Decoded:
+        """The next readable image in place of each one. A resumed run gets the same replacements."""
         found = [self._next_readable(wanted) for wanted in batch]
         pixels, samples = zip(*found, strict=True)
         return Decoded(torch.from_numpy(np.stack(pixels)), torch.tensor(samples))
@@ -181,7 +185,7 @@ class Stream:
 
 
 def _used(count: int, holes: Container[int], fill: bool) -> list[int]:
-    """Whose bytes stand at each place: its own, or another's where it is a hole; without `fill` holes are left out."""
+    """The source of each place in a batch: itself, or another place for a hole. Without `fill`, holes are skipped."""
     good = [place for place in range(count) if place not in holes]
     if not good or not fill:
         return good
@@ -189,19 +193,21 @@ def _used(count: int, holes: Container[int], fill: bool) -> list[int]:
 
 
 def _collate(items: list[tuple[np.ndarray | None, str]], fill: bool) -> tuple[Tensor | None, dict[int, str]]:
-    """One block of bytes, holes filled with the neighbour's, or left out; and which were holes, and why."""
+    """(stacked images with holes filled or skipped, {place of a hole: reason}); None if no image is readable."""
     reasons = {place: reason for place, (_, reason) in enumerate(items) if reason}
     used = _used(len(items), reasons, fill)
     return torch.from_numpy(np.stack([items[place][0] for place in used])) if used else None, reasons  # type: ignore[misc]
 
 
 def _leave_signals_to_the_parent(worker: int) -> None:
-    """One that asks a whole group of processes to stop: the update under way still needs its images. A second one, with
-    which the parent ends its workers if need be, acts."""
+    """Ignore signals to the whole process group, since the current step still needs its images.
+
+    A second SIGTERM, with which the parent ends its workers, takes effect.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
 def default_workers(on_gpu: bool) -> int:
-    """As many as there are cores for this process, but two that feed the GPU; none where the networks need them."""
+    """With a GPU, the cores of this process except two; without one, 0, since the networks need the cores."""
     return max(1, min(32, len(own_cores()) - 2)) if on_gpu else 0

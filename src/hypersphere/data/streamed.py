@@ -1,4 +1,4 @@
-"""Sets of images that are read when they are needed, so that there may be more than memory holds."""
+"""Images that are read when they are needed, so that they need not fit into memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class StreamedImages(ABC):
-    """Images behind a `Reader`; a subclass says where they are."""
+    """Base class of images that a `Reader` reads, such as files."""
 
-    labels: Tensor | None  # (N,), int64, −1: unknown; None: no labels
+    labels: Tensor | None  # (N,), int64, −1 if unknown; None if there are no labels
     classes: tuple[str, ...]
     channels = 3
 
@@ -40,24 +40,71 @@ class StreamedImages(ABC):
 
     @abstractmethod
     def contains(self, others: Self) -> bool:
-        """Whether the first of `others` is one of these images."""
+        """Whether the first image of `others` is one of these images."""
 
     def to(self, device: torch.device) -> Self:
-        """Themselves: images come to the device batch by batch."""
+        """Return the images themselves: a loader moves each batch to the device.
+
+        Args:
+            device: Not used.
+
+        Example:
+            >>> files = hs.data.Listing(("cat.png", "dog.png"))
+            >>> files.to(torch.device("cpu")) is files
+            True
+        """
         return self
 
     def loader(
         self, pipeline: Recipe, seed: int, device: torch.device, workers: int = 0, progress: bool = False
     ) -> "StreamLoader":
-        """Batches of these images as `pipeline` shows them to an encoder."""
+        """Make a loader, which gives batches of views of these images.
+
+        Args:
+            pipeline: The views.
+            seed: Seed of random views.
+            device: Device of the batches.
+            workers: Number of worker processes that read images; 0 reads in this process.
+            progress: Whether to show a progress bar while reading.
+
+        Returns:
+            A `Loader`.
+
+        Example:
+            >>> files = hs.data.Listing(("cat.png", "dog.png"))
+            >>> pipeline = hs.views.folder_recipe(224)
+            >>> len(files.loader(pipeline, seed=0, device=torch.device("cpu")))
+            2
+        """
         from hypersphere.data.loader import StreamLoader
 
         return StreamLoader(self, pipeline, seed, device, workers, progress)
 
     def squares(self, side: int, workers: int, unreadable: dict[Path | str, str] | None = None) -> Iterator[Tensor]:
-        """The middle square of every image, batch by batch in their order, (B, 3, side, side) uint8.
+        """The central square of every image, in order.
 
-        A neighbour takes the place of an image that cannot be read, which is noted in `unreadable`.
+        Another image replaces one that cannot be read.
+
+        Args:
+            side: Side of the squares in pixels.
+            workers: Number of worker processes that read images; 0 reads in this process.
+            unreadable: Dictionary that receives unreadable images and the reasons.
+
+        Returns:
+            An iterator of tensors of shape (B, 3, side, side), uint8.
+
+        Raises:
+            UserError: If none of the images can be read.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> from PIL import Image
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     Image.new("RGB", (40, 30)).save(Path(folder, "a.png"))
+            ...     files = hs.data.Listing((Path(folder, "a.png"),))
+            ...     [part.shape for part in files.squares(side=16, workers=0)]
+            [torch.Size([1, 3, 16, 16])]
         """
         stream = Stream(self.reader, partial(middle_of, side=side), side=side, workers=workers, unreadable=unreadable)
         for part in stream.every(64):
@@ -72,28 +119,49 @@ class StreamedImages(ABC):
         progress: bool = False,
         unreadable: dict[Path | str, str] | None = None,
     ) -> Images:
-        """The middle squares of at most `most` images, evenly chosen, in memory.
+        """Read the central squares of at most `most` images into memory, skipping unreadable images.
 
-        Unreadable images are left out: noted in `unreadable`, or else reported on standard error.
+        Args:
+            side: Side of the squares in pixels.
+            workers: Number of worker processes that read images; 0 reads in this process.
+            most: Most images to read: a random choice, labelled images first, in their order.
+            progress: Whether to show a progress bar.
+            unreadable: Dictionary that receives unreadable images and the reasons. If None, they are reported on
+                standard error.
+
+        Returns:
+            The images, of shape (N, 3, side, side).
+
+        Raises:
+            UserError: If none of the images can be read.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> from PIL import Image
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     Image.new("RGB", (40, 30)).save(Path(folder, "a.png"))
+            ...     hs.data.Listing((Path(folder, "a.png"),)).decoded(side=16, workers=0, most=100).pixels.shape
+            torch.Size([1, 3, 16, 16])
         """
-        some = self if len(self) <= most else self[self._evenly(most)]
+        chosen = self if len(self) <= most else self[self._choice(most)]
         parts: list[Tensor] = []
         lost: dict[Path | str, str] = {}
-        with progress_bar("reading images", len(some), show=progress and len(some) > 1000) as bar:
-            for part in some.squares(side, workers, lost):
+        with progress_bar("reading images", len(chosen), show=progress and len(chosen) > 1000) as bar:
+            for part in chosen.squares(side, workers, lost):
                 parts.append(part)
                 bar.update(sum(map(len, parts)))
         if unreadable is not None:
             unreadable.update(lost)
         elif lost:
             examples = printable(Path(next(iter(lost))).name) + ", …" * (len(lost) > 1)
-            tell_once(f"ignored {len(lost):,} of {len(some):,} images that cannot be read: {examples}")
-        readable = [n for n in range(len(some)) if some.reader.name(n) not in lost] if lost else range(len(some))
-        labels = torch.full((len(some),), -1) if some.labels is None else some.labels
-        return Images(torch.cat(parts), labels, some.classes)[torch.tensor(readable)]
+            tell_once(f"ignored {len(lost):,} of {len(chosen):,} images that cannot be read: {examples}")
+        readable = [n for n in range(len(chosen)) if chosen.reader.name(n) not in lost] if lost else range(len(chosen))
+        labels = torch.full((len(chosen),), -1) if chosen.labels is None else chosen.labels
+        return Images(torch.cat(parts), labels, chosen.classes)[torch.tensor(readable)]
 
-    def _evenly(self, most: int) -> Tensor:
-        """Some of all images, those with a label first."""
+    def _choice(self, most: int) -> Tensor:
+        """Sorted indices of `most` random images, labelled images first."""
         order = permutation(len(self), seed=1, stream=SPLIT)
         if self.labels is not None:
             order = order[(self.labels[order] < 0).long().argsort(stable=True)]

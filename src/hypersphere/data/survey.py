@@ -1,4 +1,4 @@
-"""What a set of image files holds, by a look at some of them."""
+"""Summarize a set of image files from a sample of them: kinds, sizes and brightness."""
 
 import contextlib
 import io
@@ -17,44 +17,48 @@ from hypersphere.util.text import printable
 
 
 class Survey(NamedTuple):
-    """What a folder holds, by a look at some of its files."""
+    """Summary of image files, from a sample of them."""
 
     images: int
-    kinds: dict[str, int]  # how many files by suffix
-    sides: tuple[int, int, int]  # least, median and greatest length of a shorter side, in pixels
-    unreadable: int  # of those looked at
-    looked_at: int
-    brightest: int  # of their pixels that have 16 bits; 0: there are none
-    white: int  # what such pixels are taken to reach
+    kinds: dict[str, int]  # suffix → number of files
+    sides: tuple[int, int, int]  # smallest, median and largest shorter side, in pixels
+    unreadable: int  # files of the sample that cannot be read
+    looked_at: int  # files in the sample
+    brightest: int  # largest value of a 16-bit pixel; 0 if there are none
+    white: int  # value of a 16-bit pixel that counts as white
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
         low, median, high = self.sides
-        broken = f"; {self.unreadable} of {self.looked_at} looked at are no images" if self.unreadable else ""
-        sides = f"the shorter side {low} to {high} pixels, {median} the median"
-        return f"{self.images:,} images ({kinds}), {sides}{broken}{self._range_told}"
+        broken = f"; {self.unreadable} of {self.looked_at} checked files are not images" if self.unreadable else ""
+        sides = f"shorter side {low} to {high} pixels (median {median})"
+        return f"{self.images:,} images ({kinds}), {sides}{broken}{self._range_warning}"
 
     @property
-    def _range_told(self) -> str:
-        """Where pixels go beyond white, or stay far below: those of cameras of 12 bits use a sixteenth of 16."""
+    def _range_warning(self) -> str:
+        """A warning if 16-bit pixels exceed white or stay far below it, such as those of 12-bit cameras."""
         if self.brightest > self.white:
-            return f"; 16 bits, up to {self.brightest:,}: all above {self.white:,} is white"
+            return f"; 16-bit pixels reach {self.brightest:,}: values above {self.white:,} (`white`) become white"
         if not 0 < 4 * self.brightest < self.white:
             return ""
         likely = max(255, 2 ** self.brightest.bit_length() - 1)
-        dark = f"; 16 bits, none above {self.brightest:,}: dark, since white is {self.white:,}"
-        return f"{dark} (set it by the option white, such as {likely})"
+        dark = f"; 16-bit pixels reach only {self.brightest:,} of {self.white:,}, so images look dark"
+        return f"{dark}: set `white`, such as {likely}"
 
 
 def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Survey:
-    """Sizes are read from the heads of files spread evenly over the list."""
+    """Read the headers of `looked_at` files, evenly spaced in the list.
+
+    Raises:
+        UserError: If none of them is an image.
+    """
     from PIL import Image
 
-    some = (
+    sampled = (
         [files.paths[len(files) * n // looked_at] for n in range(looked_at)] if len(files) > looked_at else files.paths
     )
     sides, brightest = [], 0
-    for path in some:
+    for path in sampled:
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = opened(path)
@@ -64,9 +68,9 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
                 if image.mode.startswith("I"):
                     brightest = max(brightest, int(np.asarray(image).max()))
     if not sides:
-        raise UserError(f"none of {len(some)} files looked at is an image, such as {printable(some[0])}")
+        raise UserError(f"none of {len(sampled)} checked files is an image, such as {printable(sampled[0])}")
     kinds = Counter(os.path.splitext(path)[1].lower().removeprefix(".") for path in files.paths)
     sides.sort()
     spread = (sides[0], sides[len(sides) // 2], sides[-1])
-    unreadable = len(some) - len(sides)
-    return Survey(len(files), dict(kinds.most_common()), spread, unreadable, len(some), brightest, white or WHITE)
+    unreadable = len(sampled) - len(sides)
+    return Survey(len(files), dict(kinds.most_common()), spread, unreadable, len(sampled), brightest, white or WHITE)

@@ -1,4 +1,4 @@
-"""What a CSV file says of a folder's images: their labels and, if wanted, the split, or what must not be split."""
+"""Labels of images from a CSV file, with an optional split and optional groups that must stay together."""
 
 import csv
 import os
@@ -12,12 +12,12 @@ import torch
 from hypersphere.data.folder import Listing
 from hypersphere.data.splits import PARTS
 from hypersphere.errors import UserError
-from hypersphere.util.progress import tell_once
+from hypersphere.util.progress import counted, tell_once
 from hypersphere.util.text import printable
 
 
 class Row(NamedTuple):
-    """What is said of an image; "" is nothing."""
+    """A row of the CSV file; an empty string is a missing value."""
 
     path: str = ""
     label: str = ""
@@ -26,33 +26,47 @@ class Row(NamedTuple):
 
 
 def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, str] = {}) -> dict[str, Listing]:
-    """By part of the split; "train" alone where neither a column says otherwise nor `parts`, by folders of these names.
+    """Read labels, split and groups of the files from a CSV file.
 
-    Columns: path (below the folder, or whole), label (none: −1) and, if wanted, `split` (train, val or test) and
-    `group`, such as a patient: of one group all images are held out, or none."""
+    Args:
+        table: The CSV file. It has the columns path (relative to the folder, or absolute) and label (empty: unknown,
+            −1). The column split (train, val or test) and the column group are optional. Images of one group, such as
+            a patient, are all held out or none of them is.
+        files: The image files below the folder.
+        folder: The folder.
+        parts: Subfolder of `folder` → split of its images, if the column split does not give one.
+
+    Returns:
+        The labelled files of each split; only "train" if neither the column split nor `parts` says otherwise.
+
+    Raises:
+        UserError: If the table cannot be read, does not match the files, or contradicts itself.
+    """
     rows, names = _by_place(table, folder), list(map(str, files.paths))
-    if rows.keys().isdisjoint(names):  # a link may stand in the one, and where it leads to in the other
+    if rows.keys().isdisjoint(names):  # one may name a symbolic link, the other its target
         rows, names = {os.path.realpath(name): row for name, row in rows.items()}, list(map(os.path.realpath, names))
-    said = [rows.get(name, Row()) for name in names]
-    classes = tuple(sorted({row.label for row in said if row.label}))
+    matched = [rows.get(name, Row()) for name in names]
+    classes = tuple(sorted({row.label for row in matched if row.label}))
     number = {name: n for n, name in enumerate(classes)}
-    labels = torch.tensor([number.get(row.label, -1) for row in said])
+    labels = torch.tensor([number.get(row.label, -1) for row in matched])
     if not (labels >= 0).any():
-        told = f"`labels` {table} names none of the images below {folder}, such as {printable(files.paths[0])}"
-        raise UserError(f"{told}: its paths must be whole, or relative to that folder")
+        problem = f"`labels` {table} names none of the images below {folder}, such as {printable(files.paths[0])}"
+        raise UserError(f"{problem}: use absolute paths, or paths relative to that folder")
     _check_names(table, rows, names)
-    files = replace(files, labels=labels, classes=classes, groups=_groups(said))
-    usual = [parts.get(Path(path).relative_to(folder).parts[0], "train") if parts else "train" for path in files.paths]
-    split = [_part(row.split or part, table) for row, part in zip(said, usual, strict=True)]
-    _check_groups(table, said, split)
-    where = {part: [n for n, other in enumerate(split) if other == part] for part in dict.fromkeys(split)}
-    if "train" not in where:
-        raise UserError(f"`labels` {table}: its column split leaves no image to learn from (train)")
-    return {part: files[torch.tensor(numbers)] for part, numbers in where.items()}
+    files = replace(files, labels=labels, classes=classes, groups=_groups(matched))
+    default = [
+        parts.get(Path(path).relative_to(folder).parts[0], "train") if parts else "train" for path in files.paths
+    ]
+    split = [_part(row.split or part, table) for row, part in zip(matched, default, strict=True)]
+    _check_groups(table, matched, split)
+    indices = {part: [n for n, other in enumerate(split) if other == part] for part in dict.fromkeys(split)}
+    if "train" not in indices:
+        raise UserError(f"`labels` {table}: its column split has no training images: set some rows to train")
+    return {part: files[torch.tensor(numbers)] for part, numbers in indices.items()}
 
 
 def _by_place(table: Path, folder: Path) -> dict[str, Row]:
-    """By the whole paths of images. One may come twice if the same is said of it."""
+    """Rows by the absolute path of the image. Rows of one image must agree."""
     found: dict[str, Row] = {}
     for row in _rows(table):
         if not row.path:
@@ -61,13 +75,13 @@ def _by_place(table: Path, folder: Path) -> dict[str, Row]:
         other = found.setdefault(place, row)
         for name, one, two in zip(Row._fields[1:], other[1:], row[1:], strict=True):
             if one != two:
-                told = f"{name} of {printable(place)} is {one!r} and {two!r}"
-                raise UserError(f"`labels` {table}: {told}: remove a row of it")
+                conflict = f"two rows of {printable(place)} differ in {name}, {one!r} and {two!r}"
+                raise UserError(f"`labels` {table}: {conflict}: remove one of them")
     return found
 
 
 def _rows(table: Path) -> list[Row]:
-    """Without spaces around what is said. Excel begins such files with a byte-order mark."""
+    """All rows, without spaces around values. Accepts the byte-order mark that Excel writes."""
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file)
@@ -77,42 +91,45 @@ def _rows(table: Path) -> list[Row]:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"`labels` {table} cannot be read ({reason})") from None
     if not found or not {"path", "label"} <= set(columns):
-        raise UserError(f"`labels` {table} must have the columns path and label in its first line")
+        raise UserError(f"`labels` {table} must have a header with the columns path and label, and at least one row")
     return found
 
 
 def _check_names(table: Path, rows: Mapping[str, Row], images: Sequence[str]) -> None:
-    """Rows that name no image are told. With a split, an image to be tested with, of which the table has another name,
-    would be learnt from."""
-    there = set(images)
-    unknown, unnamed = [name for name in rows if name not in there], [name for name in there if name not in rows]
+    """Report rows that match no image.
+
+    If the table has a split, they are an error: a misspelled test image would be trained on.
+    """
+    known = set(images)
+    unknown, unnamed = [name for name in rows if name not in known], [name for name in known if name not in rows]
     if not unknown:
         return
-    told = f"{len(unknown)} rows name no image, such as {printable(unknown[0])}"
+    unmatched = f"{counted(len(unknown), 'row')} without an image, such as {printable(unknown[0])}"
     if unnamed and any(row.split for row in rows.values()):
-        others = f"{len(unnamed)} images have no row, such as {printable(min(unnamed))}"
-        raise UserError(f"`labels` {table} has a split, but {told}, and {others}: mend the names")
-    tell_once(f"{os.path.abspath(table)}: {told}")
+        others = f"{counted(len(unnamed), 'image')} without a row, such as {printable(min(unnamed))}"
+        raise UserError(f"`labels` {table} has a split, but also {unmatched}, and {others}: correct the paths")
+    tell_once(f"{os.path.abspath(table)}: {unmatched}")
 
 
-def _check_groups(table: Path, said: Sequence[Row], parts: Sequence[str]) -> None:
+def _check_groups(table: Path, rows: Sequence[Row], parts: Sequence[str]) -> None:
     seen: dict[str, str] = {}
-    for row, part in zip(said, parts, strict=True):
+    for row, part in zip(rows, parts, strict=True):
         if row.group and seen.setdefault(row.group, part) != part:
-            raise UserError(f"`labels` {table}: images of group {row.group!r} are in {seen[row.group]} and in {part}")
+            both = f"{seen[row.group]} and {part}"
+            raise UserError(f"`labels` {table}: group {row.group!r} is in both {both}: keep each group in one split")
 
 
-def _groups(said: Sequence[Row]) -> torch.Tensor | None:
-    """Numbers of the groups; an image of none is one of its own."""
-    if not any(row.group for row in said):
+def _groups(rows: Sequence[Row]) -> torch.Tensor | None:
+    """The group number of each image; an image without a group is a group of its own."""
+    if not any(row.group for row in rows):
         return None
-    names = [row.group or n for n, row in enumerate(said)]
+    names = [row.group or n for n, row in enumerate(rows)]
     number = {name: n for n, name in enumerate(dict.fromkeys(names))}
     return torch.tensor([number[name] for name in names])
 
 
-def _part(told: str, table: Path) -> str:
-    part = PARTS.get(told.lower())
+def _part(name: str, table: Path) -> str:
+    part = PARTS.get(name.lower())
     if part is None:
-        raise UserError(f"`labels` {table}: split must be train, val or test, not {told!r}")
+        raise UserError(f"`labels` {table}: split must be train, val or test, got {name!r}")
     return part

@@ -1,4 +1,4 @@
-"""JPEG files in folders named by WordNet ids, as ImageNet and its subsets have them."""
+"""JPEG files in folders named by WordNet ids: the layout of ImageNet and its subsets."""
 
 import os
 import re
@@ -12,20 +12,20 @@ from hypersphere.errors import UserError
 
 
 def ids_in(folder: Path) -> tuple[str, ...]:
-    """Names of the folders of classes, sorted; none where there is no such folder."""
+    """Sorted names of the class folders; empty if `folder` does not exist."""
     if not folder.is_dir():
         return ()
     return tuple(sorted(name for name in os.listdir(folder) if re.fullmatch(r"n\d{8}", name)))
 
 
 def list_classes(folder: Path, ids: Sequence[str], classes: Sequence[str]) -> Listing:
-    """Images in the order of the classes and of their names; a label is the place of the folder's name in `ids`."""
+    """Images sorted by class and name; a label is the index of the folder's name in `ids`."""
     paths: list[Path] = []
     counts = []
     for name in ids:
         found = jpegs_in(folder / name)
         if not found:
-            raise UserError(f"{folder / name} holds no .JPEG file: unpack it again")
+            raise UserError(f"{folder / name} has no .JPEG files: unpack the archive again")
         paths += (folder / name / file for file in found)
         counts.append(len(found))
     labels = torch.arange(len(ids)).repeat_interleave(torch.tensor(counts))
@@ -33,6 +33,6 @@ def list_classes(folder: Path, ids: Sequence[str], classes: Sequence[str]) -> Li
 
 
 def jpegs_in(folder: Path) -> list[str]:
-    """Names of the files, sorted; none where there is no such folder."""
+    """Sorted names of the JPEG files; empty if `folder` does not exist."""
     names = os.listdir(folder) if folder.is_dir() else []
     return sorted(name for name in names if name.lower().endswith((".jpeg", ".jpg")) and not name.startswith("."))

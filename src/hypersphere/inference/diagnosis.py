@@ -19,7 +19,7 @@ from hypersphere.diagnostics.findings import Finding, alignment_finding, finding
 from hypersphere.diagnostics.layers import block_outputs
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen, nonzero_rows
-from hypersphere.inference.subject import Subject, Wishes, as_bytes, subject_of
+from hypersphere.inference.subject import DiagnoseOptions, Subject, as_bytes, resolve_subject
 from hypersphere.inference.vectors import read_embeddings
 from hypersphere.regularize import groups_of, layers_of
 from hypersphere.runs.run import Run
@@ -182,16 +182,16 @@ def diagnose(
         1.0
     """
     shown = as_bytes(torch.as_tensor(data)) if isinstance(data, Tensor | np.ndarray) else data
-    wishes = Wishes(shown, encoder, pretrained, images, size, None if root is None else Path(root), device)
+    options = DiagnoseOptions(shown, encoder, pretrained, images, size, None if root is None else Path(root), device)
     if not isinstance(target, str | Path | Run | nn.Module):
-        _check_no_encoder_options(wishes, "embeddings")
+        _check_no_encoder_options(options, "embeddings")
         return _diagnose_embeddings(of_array(_as_array(target)))
     if isinstance(target, str | Path) and Path(target).suffix in EMBEDDINGS:
         if not Path(target).is_file():
             raise UserError(f"{target} does not exist")
-        _check_no_encoder_options(wishes, f"embedding files such as {target}")
+        _check_no_encoder_options(options, f"embedding files such as {target}")
         return _diagnose_embeddings(read_embeddings(Path(target)))
-    return _diagnose_encoder(subject_of(target, wishes), progress)
+    return _diagnose_encoder(resolve_subject(target, options), progress)
 
 
 def _as_array(target: Any) -> np.ndarray:
@@ -206,9 +206,9 @@ def _as_array(target: Any) -> np.ndarray:
     raise UserError(f"diagnose expects {expected}, got {type(target).__name__}")
 
 
-def _check_no_encoder_options(wishes: Wishes, of: str) -> None:
+def _check_no_encoder_options(options: DiagnoseOptions, of: str) -> None:
     for name in ("data", "encoder", "pretrained", "images", "size"):
-        if getattr(wishes, name) is not getattr(Wishes, name):
+        if getattr(options, name) is not getattr(DiagnoseOptions, name):
             raise UserError(f"`{name}` applies to encoders, not to {of}")
 
 

@@ -1,4 +1,4 @@
-"""The vector of every image in a folder or in tar files, written as they come: nothing piles up in memory."""
+"""Embed all images of a folder or of tar files into a file, row by row, so that memory use stays constant."""
 
 import contextlib
 import os
@@ -22,9 +22,11 @@ from hypersphere.util.text import printable
 
 
 class Embedded(NamedTuple):
-    images: int
+    """What `embed` wrote."""
+
+    images: int  # rows of the file
     dimensions: int
-    unreadable: dict[Path | str, str]
+    unreadable: dict[Path | str, str]  # skipped files and folders, with the reasons
 
 
 def embed(
@@ -36,16 +38,33 @@ def embed(
     workers: int | None = None,
     progress: bool = False,
 ) -> Embedded:
-    """Write path and vector of every image below the folder `images` into `out`, a .parquet or .npz file.
+    """Write the path and embedding of every image to a file.
 
-    `source` is a run or an exported encoder. `images` may also be tar files, as in `data` of a run. Files and folders
-    that cannot be read are left out, and listed beside `out` in .unreadable.tsv. How names that are no text are kept
-    is said in `vectors`.
+    Skips files and folders that cannot be read, and lists them next to `out` in a file .unreadable.tsv.
+
+    Args:
+        source: Folder of a run or of an exported encoder.
+        images: Folder of images, or tar files as in the option `data`.
+        out: File to write, .parquet or .npz.
+        device: Device of the encoder ("auto": a GPU if there is one).
+        workers: Number of worker processes that read images (None: chosen from the number of cores).
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The number of images and dimensions, and the unreadable files.
+
+    Raises:
+        UserError: If an argument cannot be used, or none of the images can be read.
+
+    Example:
+        >>> from hypersphere.inference.embed import embed
+        >>> embed("runs/byol-digits-1a2b3c4d", "photos", "photos.npz").images  # doctest: +SKIP
+        1000
     """
     out, images = Path(out), os.fspath(images)
     check_output(out)
     if workers is not None and workers < 0:
-        raise UserError(f"`workers` must be at least 0, not {workers}")
+        raise UserError(f"`workers` must be at least 0, got {workers}")
     loaded = load(source, device)
     stream, names_are_text = _stream(loaded, images, workers)
     with (
@@ -62,7 +81,7 @@ def embed(
 
 
 def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
-    """Of what is there; and whether all names are text."""
+    """(stream of all images, whether all their names are text)."""
     files = all_images(images)
     on_gpu = loaded.device.type == "cuda"
     stream = Stream(
@@ -78,13 +97,13 @@ def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, b
 
 
 def _about(loaded: Loaded, images: str) -> dict[str, Any]:
-    """What a file says of itself, so that more images can be encoded in the same way."""
+    """Metadata of the file, so that more images can be embedded in the same way."""
     return {
         "encoder": os.path.abspath(loaded.source),
         "weights": loaded.fingerprint,
         "preprocess": vars(loaded.preprocess),
         "images": images if "://" in images else os.path.abspath(images),
-        "cwd": os.getcwd(),  # where paths begin that are not absolute
+        "cwd": os.getcwd(),  # for relative paths
         "version": __version__,
     }
 
@@ -103,13 +122,13 @@ def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[Piece]:
     for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
         if not np.isfinite(vectors).all():
-            raise UserError(f"{loaded.source} makes features that are no numbers: did the run diverge?")
+            raise UserError(f"{loaded.source} produces features with NaN or infinity: check whether the run diverged")
         yield Piece([str(stream.reader.name(n)) for n in sample.tolist()], vectors)
         bar.update(int(sample[-1]) + 1)
 
 
 def _write(file: Writer, pieces: Iterator[Piece], at_once: int) -> int:
-    """So many rows at a time; returns how many there were."""
+    """Write `at_once` rows at a time; return the total number of rows."""
     waiting: list[Piece] = []
     rows = 0
     for piece in pieces:
@@ -128,7 +147,7 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
 
 
 def _list(unreadable: dict[Path | str, str], listed: Path) -> None:
-    """Instead of what an earlier call listed."""
+    """Replace the list of an earlier call."""
     with contextlib.suppress(OSError):
         listed.unlink()
     tell_unreadable(unreadable, listed)

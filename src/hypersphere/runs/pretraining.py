@@ -1,4 +1,4 @@
-"""Learning an encoder: what a config makes of data, methods and training. Behind the command line and `hs.pretrain`."""
+"""Pretrain an encoder: build data, method and trainer from a config, and train. Behind the CLI and `hs.pretrain`."""
 
 import contextlib
 import glob
@@ -67,8 +67,8 @@ from hypersphere.util.files import next_free_folder, own, write_json
 from hypersphere.util.launch import is_first, job, launched
 from hypersphere.util.progress import counted, progress_bar, tell
 
-LEAST_IMAGES, LEAST_BATCH = 100, 16  # with which learning is worth a try
-WATCHED, TRIED = (4096, 1024), (16, 16)  # images that monitors hold in memory; that ranks without monitors do
+LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
+WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
 UNREADABLE = "unreadable.tsv"  # in a run's folder: images that could not be read
 
 
@@ -107,10 +107,10 @@ def pretrain(
     Args:
         method: Name of a method (`hypersphere methods` lists them), with -uni or -mhe for its regularized variants; or
             a subclass of `hs.methods.Method`.
-        data: What to learn from. A dataset's name; a folder of images; tar files; a .npz file; arrays in memory, as
+        data: Images to train on. A dataset's name; a folder of images; tar files; a .npz file; arrays in memory, as
             images, (images, labels) or a dictionary; a torch or Hugging Face dataset; or a function at the top of a
             module that returns one of these. Images are uint8 arrays, or floats from 0 to 1.
-        resume: Folder of a run to continue. Other arguments must agree with those that it began with.
+        resume: Folder of a run to continue. Other arguments must be the same as when it began.
         progress: Whether to show a progress bar.
         **options: Fields of `hypersphere.config.Config`, such as `epochs=50`; `hypersphere pretrain METHOD --help`
             explains them.
@@ -127,7 +127,7 @@ def pretrain(
         >>> run.encode(images).shape  # doctest: +SKIP
         torch.Size([1000, 128])
     """
-    given = None if data is None else dataset_of(data)  # an object in memory lives as long as this
+    given = None if data is None else dataset_of(data)  # keeps an object in memory alive
     if given is not None:
         options["data"] = given.name
     if isinstance(method, type):
@@ -146,7 +146,7 @@ def pretrain(
 
 
 def check_early(*, device: Any = "auto", encoder: Any = None, init: Any = None, **others: Any) -> None:
-    """What can be known before images are looked for, which may take long."""
+    """Check options before the search for images, which may take long."""
     if isinstance(device, str):
         pick_device(device)
     if isinstance(encoder, str):
@@ -156,7 +156,7 @@ def check_early(*, device: Any = "auto", encoder: Any = None, init: Any = None, 
 
 
 def with_preset(saved: Config, method: str | None) -> Config:
-    """A run's config, with the method and regularizers of this name, if they are others."""
+    """The config of a run, with the method and regularizers of `method` if they differ."""
     if method is None:
         return saved
     named = recipe(method)
@@ -166,9 +166,13 @@ def with_preset(saved: Config, method: str | None) -> Config:
 
 
 def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
-    """The config wanted, if it would go on with what was begun."""
+    """The config `wanted`, if the run at `path` can continue with it.
+
+    Raises:
+        UserError: If an option differs from that of the run.
+    """
     wanted = located(wanted)
-    if wanted.labels == located(saved).labels:  # older runs keep it as it was said, and their hash with it
+    if wanted.labels == located(saved).labels:  # older runs keep the path as the user wrote it, as does their hash
         wanted = wanted.replace(labels=saved.labels)
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in differing:
@@ -183,62 +187,67 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
 
 
 def start(config: Config, *, progress: bool = True) -> Run:
-    """A new run in a new folder, made once everything else is known to be right."""
+    """Begin a run. Its folder is created after all checks have passed."""
     config = located(config)
     check_init(config.init)
     precision = pick_precision(config.precision, pick_device(config.device))
     Dataset.resolve(config).check_root(begun=False)
     if names := unused_options(config):
-        tell(f"{', '.join(names)}: of no effect on {config.title} with {config.data}")
+        tell(f"ignored {', '.join(names)}: no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)
 
 
 def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
-    """From the last checkpoint in the folder, or the beginning, to the end of the plan."""
+    """Continue a run from its last checkpoint, or from the beginning if it has none."""
     return _train(config, path, progress)
 
 
 def _train(config: Config, path: Path | None, progress: bool) -> Run:
-    """`path`: of a run to go on with."""
+    """Train; `path` is the folder of a run to continue."""
     how = execution_of(config)
     with joined(how.device, config.timeout):
         first = from_first(lambda: config.hash)
         agreed(lambda: _check_same(config.hash, first))
         if path is None and job() is not None:
-            path = from_first(lambda: _begun(config))
+            path = from_first(lambda: _find_begun(config))
         return _train_jointly(config, path, how, progress and is_first())
 
 
 def _check_same(own: str, first: str) -> None:
     if own != first:
-        told = f"the first has a config of hash {first}, another one of {own}"
-        raise UserError(f"the processes of this job were told different things ({told}): say the same to each")
+        differing = f"the config of rank 0 has hash {first}, that of another rank {own}"
+        raise UserError(f"ranks were started with different options ({differing}): pass the same options to each")
 
 
 def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
     if size() > 1 and how.device.type == "cuda":
-        tell("updates are launched one by one, not as a CUDA graph, and BatchNorm has no kernel (several processes)")
+        tell("several processes: training without CUDA graphs and without the BatchNorm kernel")
     dataset, lost = Dataset.resolve(config), Unreadable()
     split = dataset.split_of_job(config.holdout, path).to(how.device)
-    watched = WATCHED if rank() == 0 else TRIED  # monitors are rank 0's
+    watched = WATCHED if rank() == 0 else TRIED  # only rank 0 has monitors
     images = first_of_machine_first(lambda: dataset.in_memory(split, watched, progress, lost))
-    learnt, held_out = (some.to(how.device) for some in images)
+    train_images, held_out = (part.to(how.device) for part in images)
     if path is None and len(held_out) < 2:
-        such = " readable" if len(held_out) < len(split.held_out) else ""
-        raise UserError(f"{config.data}: at least two{such} images must be held out, got {len(held_out)}")
+        readable = " readable" if len(held_out) < len(split.held_out) else ""
+        raise UserError(f"{config.data}: at least two{readable} images must be held out, got {len(held_out)}")
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(split.train)))
         begin = from_first(lambda: path is None or not (path / "checkpoint.pt").exists())
-        trainer = agreed(lambda: _new_trainer(config, how, learnt, begin))
+        trainer = agreed(lambda: _new_trainer(config, how, train_images, begin))
         agreed(lambda: trainer.method.check(plan.images))
         if path is None:
             _announce(config, split)
         run = Run(path or from_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
-        run.dataset = dataset  # an object in memory lives as long as the run
+        run.dataset = dataset  # keeps an object in memory alive
         with contextlib.ExitStack() as owned:
             first_does(lambda: owned.enter_context(own(run.path)))
             if path is None:
-                known = {"config": config.to_json(), "hash": config.hash, "classes": len(learnt.classes), "job": job()}
+                known = {
+                    "config": config.to_json(),
+                    "hash": config.hash,
+                    "classes": len(train_images.classes),
+                    "job": job(),
+                }
                 known |= {"training_images": len(split.train), **dataset.run_record(split)}
                 first_does(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
             else:
@@ -246,66 +255,68 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
             first_does(lambda: dataset.save_lists(run.path, split))
             lost |= dataset.unreadable_folders(split)
             first_does(lambda: _list_unreadable(run, lost))
-            _go(run, trainer, plan, split.train, learnt, held_out, how, progress)
+            _run_plan(run, trainer, plan, split.train, train_images, held_out, how, progress)
     return run
 
 
 def _announce(config: Config, split: Split) -> None:
-    """Print what a run is about to do."""
+    """Print the plan of a new run, and warnings about it."""
     train, held_out = split
     for name in (config.method, config.encoder, config.data):
         if name.startswith("__main__:"):
-            tell(f"{name} is part of a script: only that script can load the run. Put it into a module to share it")
+            tell(
+                f"{name} is defined in a script, so only that script can load the run: move it to a module to share it"
+            )
     side = view_recipe(config).size
     plan = f"{config.encoder}, input {side} × {side}, batch {config.batch}, {counted(config.epochs, 'epoch')}"
-    apart = "held out" if split.apart else "of them watched"
+    apart = "held out" if split.apart else "of them monitored"
     tell(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
     if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
-        few = f"{len(train):,} images in batches of {config.batch} are hardly enough to learn from"
-        tell(f"{few}: use {LEAST_IMAGES} or more, and a batch of {LEAST_BATCH} or more")
+        few = f"{len(train):,} images in batches of {config.batch} are probably too few"
+        tell(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")
 
 
-def _new_trainer(config: Config, how: Execution, learnt: Images, begin: bool) -> Trainer:
+def _new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> Trainer:
     torch.manual_seed(config.seed)
-    method = build_method(config, learnt.channels, len(learnt.classes), begin=begin)
+    method = build_method(config, images.channels, len(images.classes), begin=begin)
     method = method.to(how.device).to(memory_format=how.layout)
-    try_encoder(config, method, learnt)
+    try_encoder(config, method, images)
     if HEADS in config.energy_layers and regularizes_weights(config):
         tell(f"{config.title}: regularizes the weights of {', '.join(regularized_parts(config, method))}")
     trainer = trainer_of(config, method, how)
     if how.kernels and launched() == 1:
-        rehearse_update(config, method.train(), how, learnt)
+        rehearse_update(config, method.train(), how, images)
     return trainer
 
 
 def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
-    """To the last checkpoint, if there is one, which the first process reads; says which that is."""
+    """Load the last checkpoint, if there is one, on rank 0; send it to all ranks, and print its step."""
     file = run.path / "checkpoint.pt"
     state = from_first(lambda: load_checkpoint(file) if file.exists() else None)
-    told = f"there is no checkpoint yet: starting at update 0 of {plan.steps}"
+    message = f"no checkpoint yet: starting at step 0 of {plan.steps}"
     if state is not None:
         agreed(lambda: put_state(run, state))
         trainer.restore(state)
         finished = trainer.step == plan.steps
-        told = f"all {plan.steps} updates are done" if finished else f"going on from update {run.step} of {plan.steps}"
+        message = f"all {plan.steps} steps are done" if finished else f"resuming at step {run.step} of {plan.steps}"
     if progress:
-        print(f"{run.path}: {told}", file=sys.stderr, flush=True)
+        print(f"{run.path}: {message}", file=sys.stderr, flush=True)
 
 
-def _go(
+def _run_plan(
     run: Run,
     trainer: Trainer,
     plan: Plan,
     images: ImageSet,
-    learnt: Images,
+    train_images: Images,
     held_out: Images,
     how: Execution,
     progress: bool,
 ) -> None:
-    """From where the trainer is to the end of the plan."""
+    """Train from the present step of the trainer to the end of the plan."""
     config, workers = run.config, run.dataset.workers
     loader = images.loader(view_recipe(config), config.seed, trainer.device, workers)
-    whole = len(learnt) == len(images)
+    whole = len(train_images) == len(images)
     began = time.monotonic() - run.seconds
 
     def save() -> None:
@@ -314,46 +325,49 @@ def _go(
         save_checkpoint(run.path / "checkpoint.pt", state)
 
     if config.init is not None and trainer.step == 0:
-        first_does(save)  # what it started from may be another file, or none, when it goes on
+        first_does(save)  # the init file may have changed or gone when the run is resumed
     log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
-    with closing, bars as bar, _ends_told(run, plan), _unreadable_told(run, loader):
+    with closing, bars as bar, _explain_end(run, plan), _report_unreadable(run, loader):
         train(
             trainer,
             partial(loader.training, dtype=trainer.input_type),
             plan,
             log=log,
             save=save,
-            monitors=monitors_of(config, trainer.method, learnt, held_out, how, whole=whole) if rank() == 0 else (),
-            alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics, _of_no_help(config)),
+            monitors=monitors_of(config, trainer.method, train_images, held_out, how, whole=whole)
+            if rank() == 0
+            else (),
+            alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics, _useless_options(config)),
             progress=bar,
             features=partial(_features, run, trainer, images),
         )
         run.step, run.seconds = trainer.step, time.monotonic() - began
 
 
-def _of_no_help(config: Config) -> set[str]:
+def _useless_options(config: Config) -> set[str]:
+    """Options that the alarm must not recommend against collapse."""
     lacking = {"tau"} - vars(config).keys()
     return idle_options(config) | lacking | ({"norm"} if config.norm == "batch" else set())
 
 
 @contextlib.contextmanager
-def _ends_told(run: Run, plan: Plan) -> Iterator[None]:
-    """Where it was stopped, or why it stopped itself, and what is left of it."""
+def _explain_end(run: Run, plan: Plan) -> Iterator[None]:
+    """Add to an error where the run stopped, and how to continue it."""
     try:
         yield
     except Interrupted as stop:
-        stop.args = (f"stopped after update {stop.step} of {plan.steps}: go on with `resume` {run.path}",)
+        stop.args = (f"stopped after step {stop.step} of {plan.steps}: continue with `resume` {run.path}",)
         raise
     except Collapsed as end:
-        end.args = (f"{end}; stopped, and kept in {run.path}",)
+        end.args = (f"{end}; the run was stopped, its last checkpoint is in {run.path}",)
         raise
 
 
 @contextlib.contextmanager
-def _unreadable_told(run: Run, loader: Loader) -> Iterator[None]:
-    """The first process lists what could not be read: by all of them, where they come to the end together."""
+def _report_unreadable(run: Run, loader: Loader) -> Iterator[None]:
+    """List unreadable images at the end: those of all ranks, or those of rank 0 after an error."""
     unreadable = loader.unreadable
     try:
         yield
@@ -372,7 +386,7 @@ def _list_unreadable(run: Run, unreadable: Unreadable) -> None:
 
 
 def _features(run: Run, trainer: Trainer, images: ImageSet) -> Iterator[Tensor]:
-    """The encoder's features of all training images: one more pass over the files, if they are read."""
+    """The encoder's features of all training images, which takes one more pass over image files."""
     view = center_view(view_recipe(run.config))
 
     def encode(pixels: Tensor) -> Tensor:
@@ -382,9 +396,11 @@ def _features(run: Run, trainer: Trainer, images: ImageSet) -> Iterator[Tensor]:
         yield shared_out(part.to(trainer.device), encode)
 
 
-def _begun(config: Config) -> Path | None:
-    """What this job, or the one that torchrun or a scheduler starts in its place by the same command, has begun: the
-    run in the folder asked for, or the one in runs/ that has the job's name."""
+def _find_begun(config: Config) -> Path | None:
+    """The run that this job began before torchrun or a scheduler restarted it, if there is one.
+
+    It is the run in the folder `out`, or the one in runs/ that has this job's name.
+    """
     if config.out is not None:
         begun = config.out if (config.out / "run.json").is_file() else None
     else:
@@ -407,13 +423,13 @@ def _default_folder(config: Config) -> Path:
 
 
 def _new_folder(config: Config) -> Path:
-    """The folder asked for, which must be empty; or the next free one in runs/."""
+    """The folder `out`, which must be empty, or the next free one in runs/."""
     if config.out is None:
         return next_free_folder(_default_folder(config))
     if config.out.is_dir() and all(file.name.startswith((".lock", "run.json.")) for file in config.out.iterdir()):
-        return config.out  # empty, or of a run that was killed before it could say what it is
+        return config.out  # empty, or of a run that was killed before it wrote run.json
     if config.out.is_file():
         raise UserError(f"`out` {config.out} is a file: choose a folder")
     if config.out.exists():
-        raise UserError(f"{config.out} is not empty: go on with `resume` {config.out}, or choose another `out`")
+        raise UserError(f"{config.out} is not empty: continue with `resume` {config.out}, or choose another `out`")
     return next_free_folder(config.out)

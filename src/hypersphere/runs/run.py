@@ -1,4 +1,4 @@
-"""A run: its folder, its encoder, and what probes find in it."""
+"""A run: its folder, config and encoder, and the evaluation of the encoder with probes."""
 
 import json
 import os
@@ -39,62 +39,84 @@ from hypersphere.views import Recipe
 
 
 class Run:
-    """A folder with run.json, metrics.jsonl and checkpoint.pt."""
+    """A run in its folder, which has the files run.json, metrics.jsonl and checkpoint.pt.
+
+    `hs.pretrain` and `hs.load_run` return it.
+
+    Attributes:
+        path: Folder of the run.
+        config: All options.
+        method: The method, with the encoder.
+        step: Steps done so far.
+        seconds: Training time so far.
+    """
 
     def __init__(self, path: Path, config: Config, method: Method, step: int, seconds: float) -> None:
         self.path, self.config, self.method, self.step, self.seconds = path, config, method, step, seconds
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}: {self.config.title} on {self.config.data}, {self.step:,} updates)"
+        return f"Run({str(self.path)!r}: {self.config.title} on {self.config.data}, {self.step:,} steps)"
 
     @property
     def encoder(self) -> nn.Module:
-        """In evaluation mode, on the device it was trained on."""
+        """The encoder, in evaluation mode, on its present device."""
         return self.method.encoder.eval()
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
         return read_metrics(self.path / "metrics.jsonl")
 
     @property
     def written_by(self) -> dict[str, Any]:
-        """Code, versions and device with which it began."""
+        """Code, versions and device when the run began, from run.json."""
         known: dict[str, Any] = json.loads((self.path / "run.json").read_text())
         return {name: value for name, value in known.items() if name != "config"}
 
     @cached_property
     def dataset(self) -> Dataset:
-        """What it learns from."""
+        """The dataset of the run."""
         return Dataset.resolve(self.config)
 
     @property
     def steps(self) -> int:
-        """Updates that make the whole run."""
-        images = self.written_by.get("training_images")  # older runs do not say it
+        """Number of steps of the whole run."""
+        images = self.written_by.get("training_images")  # missing in older runs
         if images is None:
             images = len(self.dataset.split(self.config.holdout, self.path).train)
         return plan_of(self.config, images).steps
 
     @property
     def labelled(self) -> bool:
-        """Whether its images have labels to measure accuracy by."""
-        classes = self.written_by.get("classes")  # older runs do not say it
+        """Whether the images have labels, so that accuracy can be measured."""
+        classes = self.written_by.get("classes")  # missing in older runs
         if not isinstance(classes, int):
             classes = len(self.dataset.split(self.config.holdout, self.path).train.classes)
         return classes > 1
 
     def encode(self, images: Tensor | np.ndarray) -> Tensor:
-        """Features, N × D in float32 on the encoder's device, of N × C × H × W images as bytes, on any device."""
+        """Compute the features of images.
+
+        Args:
+            images: Tensor or array of shape (N, C, H, W), uint8, on any device. H and W must be those of the training
+                images, unless the run resizes images.
+
+        Returns:
+            Tensor of shape (N, D), float32, on the encoder's device.
+
+        Raises:
+            UserError: If the dtype or the shape is wrong.
+        """
         recipe = view_recipe(self.config)
         pixels = torch.from_numpy(np.array(images, order="C")) if isinstance(images, np.ndarray) else images
         if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
             found = pixels.dtype if isinstance(pixels, Tensor) else type(pixels).__name__
-            raise UserError(f"images must be a tensor or array of uint8 (0 to 255), not {found}")
+            raise UserError(f"images must be a tensor or array of uint8 (0 to 255), got {found}")
         side = recipe.size if recipe.resize is None else None  # None: any
         wanted = (len(recipe.mean), side, side)
         if pixels.ndim != 4 or any(n not in (None, m) for n, m in zip(wanted, pixels.shape[1:], strict=True)):
             shape = " × ".join(str(n or "any") for n in wanted)
-            raise UserError(f"images must be of shape N × {shape}, not {tuple(pixels.shape)}")
+            raise UserError(f"images must have shape N × {shape}, got {tuple(pixels.shape)}")
         device, view = _device_of(self.encoder), center_view(recipe)
         return extract(self.encoder, pixels, lambda part: view(part.to(device)))
 
@@ -106,9 +128,20 @@ class Run:
         transfer: str | Sequence[str] = (),
         progress: bool = False,
     ) -> Evaluation:
-        """Probe the encoder on the run's held-out images, or those of `holdout`; evaluation.json keeps the results.
+        """Evaluate the encoder with probes, and add the results to evaluation.json.
 
-        `transfer` names other data sets, whose images are measured instead: {"transfer/cifar100/knn": …}.
+        Args:
+            probes: Names of probes (None: linear, linear-cached, knn and few-shot; with `transfer` linear-cached
+                and knn).
+            holdout: Held-out images to evaluate on, "validation" or "test" (None: those of the run).
+            transfer: Names of other datasets to evaluate on instead.
+            progress: Whether to show a progress bar.
+
+        Returns:
+            The results by probe; with `transfer` the names are such as "transfer/cifar100/knn".
+
+        Raises:
+            UserError: If a probe or dataset is unknown, or if the images have no labels.
         """
         found = self.measure(probes, holdout, transfer=transfer, progress=progress)
         self.keep(found, holdout)
@@ -122,7 +155,7 @@ class Run:
         transfer: str | Sequence[str] = (),
         progress: bool = False,
     ) -> Evaluation:
-        """What `evaluate` finds, written nowhere."""
+        """As `evaluate`, but do not write the results."""
         others = _names(transfer)
         probes = _names(probes if probes is not None else TRANSFER_PROBES if others else PROBES)
         if not probes:
@@ -131,11 +164,13 @@ class Run:
         if others:
             return self._transfer(probes, holdout, others, progress)
         if holdout == "validation" and self.config.holdout == "test":
-            raise UserError(f"{self.path} learnt from the validation images: it can be evaluated on the test set alone")
+            raise UserError(
+                f"{self.path} was trained on the validation images: evaluate it on the test set (`holdout` test)"
+            )
         return evaluate_on(self.encoder, self.config, probes, holdout, run=self.path, progress=progress)
 
     def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
-        there = [name for name in (*SOURCES, *FILE_SOURCES) if name != self.config.data]
+        available = [name for name in (*SOURCES, *FILE_SOURCES) if name != self.config.data]
         paths = {}
         for name in others:
             try:
@@ -144,9 +179,11 @@ class Run:
             except UserError as error:
                 if os.path.exists(name):
                     raise
-                raise UserError(f"`transfer` {name} is unknown: choose from {', '.join(there)}, or a folder") from error
+                raise UserError(
+                    f"unknown `transfer` {name}: choose from {', '.join(available)}, or a folder"
+                ) from error
             if dataset.name == self.dataset.name:
-                raise UserError(f"`transfer` {name} is what the run learned from: choose from {', '.join(there)}")
+                raise UserError(f"`transfer` {name} is the run's own dataset: choose from {', '.join(available)}")
             paths[name] = dataset.name
         found: Evaluation = {}
         for name, path in paths.items():
@@ -155,7 +192,7 @@ class Run:
         return found
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
-        """Add an evaluation to evaluation.json, beside others of this state of the encoder."""
+        """Add an evaluation to evaluation.json, next to others of the same step."""
         if is_first():
             add_evaluation(self.path, self.config.hash, self.step, holdout or self.config.holdout, found)
 
@@ -179,21 +216,21 @@ def evaluate_on(
     run: Path | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """Probe any encoder on a config's data, or on other `data`, on the encoder's device if it has one."""
+    """Evaluate an encoder on the dataset of a config, or on `data`, on the device of the encoder."""
     device, pipeline, data = _device_of(encoder), view_recipe(config), data or config.data
     if data != config.data:
         config = config.replace(data=data, labels=None, size=pipeline.size)
         pipeline = transferred(Dataset.resolve(config).pipeline(pipeline.size), pipeline)
     dataset = Dataset.resolve(config)
-    learnt, held_out = _loaders(dataset, holdout, pipeline, config.seed, device, run, progress)
-    if not len(learnt) or not len(held_out):
-        raise UserError(f"the images of {data} have no labels to probe with: hypersphere diagnose needs none")
+    train, held_out = _loaders(dataset, holdout, pipeline, config.seed, device, run, progress)
+    if not len(train) or not len(held_out):
+        raise UserError(f"{data} has no labels, which probes need: use hypersphere diagnose instead")
     neighbours, temperature = dataset.voting
     how = evaluation_of(config, device)
     with how.applied():
         return evaluate_encoder(
             encoder.to(memory_format=how.layout),
-            learnt,
+            train,
             held_out,
             probes,
             neighbours=neighbours,
@@ -213,16 +250,16 @@ def _loaders(
     run: Path | None,
     progress: bool,
 ) -> list[Loader]:
-    """Training and held-out images with a known label, in the channels that the encoder takes."""
+    """Loaders of the labelled training and held-out images, converted to the channels of the encoder."""
     split = dataset.split(holdout, run)
     sets: tuple[Any, ...] = split
     if split.train.channels != len(pipeline.mean):
-        sets = tuple(in_channels(some, len(pipeline.mean)) for some in dataset.in_memory(split))
-    return [some.loader(pipeline, seed, device, dataset.workers, progress).labelled for some in sets]
+        sets = tuple(in_channels(images, len(pipeline.mean)) for images in dataset.in_memory(split))
+    return [images.loader(pipeline, seed, device, dataset.workers, progress).labelled for images in sets]
 
 
 def initial_encoder(config: Config) -> nn.Module:
-    """As a run of this config begins with it."""
+    """The encoder with which a run of this config begins."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         method = build_method(config, channels=len(view_recipe(config).mean), begin=True)
@@ -230,8 +267,10 @@ def initial_encoder(config: Config) -> nn.Module:
 
 
 def random_encoder(config: Config) -> nn.Module:
-    """Untrained, to compare with. Its BatchNorm has the statistics of the training images, as a trained one's has: with
-    those it begins with, 0 and 1, it would normalize nothing."""
+    """An untrained encoder as a baseline, with BatchNorm statistics of the training images.
+
+    With the initial statistics, 0 and 1, BatchNorm would not normalize.
+    """
     encoder = initial_encoder(config)
     pixels, view = (
         _in_memory(config, config.holdout)[0].pixels.to(_device_of(encoder)),
@@ -242,6 +281,7 @@ def random_encoder(config: Config) -> nn.Module:
 
 
 def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> Tensor:
+    """The features of the held-out images, shape (N, D)."""
     device = _device_of(encoder)
     how = evaluation_of(config, device)
     pixels = _in_memory(config, holdout)[1].pixels.to(device)
@@ -260,7 +300,23 @@ def _device_of(encoder: nn.Module) -> torch.device:
 
 
 def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str | Path | None = None) -> Run:
-    """A run as its last checkpoint left it; its data lie in `root`, where they have moved since it began."""
+    """Load a run from its last checkpoint.
+
+    Args:
+        path: Folder of the run.
+        device: Device of the encoder ("auto": a GPU if there is one).
+        root: New location of the data, if they have moved since the run began.
+
+    Returns:
+        The run: `run.encoder`, `run.encode(images)`, `run.evaluate()`.
+
+    Raises:
+        UserError: If the folder is not a run, has no checkpoint yet, or is damaged.
+
+    Example:
+        >>> run = hs.load_run("runs/byol-digits-1a2b3c4d")  # doctest: +SKIP
+        >>> run.evaluate("knn")  # doctest: +SKIP
+    """
     path, config = Path(path), with_root(load_config(path), root)
     method = build_method(config, len(view_recipe(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
@@ -270,6 +326,7 @@ def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str
 
 
 def put_state(run: Run, state: dict[str, Any]) -> None:
+    """Load the state of a checkpoint into a run."""
     file = run.path / "checkpoint.pt"
     restore(run.method, state["method"], file)
     if state["hash"] != run.config.hash:
@@ -278,10 +335,15 @@ def put_state(run: Run, state: dict[str, Any]) -> None:
 
 
 def load_config(path: str | Path) -> Config:
+    """The config in run.json.
+
+    Raises:
+        UserError: If the folder is not a run, or run.json is damaged.
+    """
     file = Path(path) / "run.json"
     if not file.is_file():
         exported = (Path(path) / CARD).is_file()
-        reason = "an exported encoder, which embed, diagnose and hs.load take" if exported else "it has no run.json"
+        reason = "an exported encoder, for embed, diagnose and hs.load" if exported else "it has no run.json"
         raise UserError(f"{path} is not a run: {reason}")
     try:
         config = Config.from_json(json.loads(file.read_text())["config"])
@@ -289,7 +351,7 @@ def load_config(path: str | Path) -> Config:
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error})") from None
     if not dataset.takes_root(begun=False):
-        return config.replace(root=None)  # older runs kept any
+        return config.replace(root=None)  # older runs keep a root that does not apply
     return config
 
 
@@ -302,6 +364,6 @@ def with_root(config: Config, root: str | Path | None) -> Config:
 
 
 def _classes(path: Path) -> int:
-    """Of the images that a run learns from; older runs, which need it not, do not know."""
+    """Number of classes of the training images; 2 for older runs, which do not record it."""
     found = json.loads((path / "run.json").read_text()).get("classes", 2)
     return found if isinstance(found, int) else 2
