@@ -5,7 +5,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from hypersphere.config import recipe
-from hypersphere.runs.build import build_method, view_recipe
+from hypersphere.runs.build import build_method, view_pipeline
 from hypersphere.runs.run import evaluate_on, random_encoder
 from hypersphere.train import save_checkpoint
 from hypersphere.util.files import write_json
@@ -30,7 +30,7 @@ def untrained(path, data, **options):
     """A run's folder as if an update had been made: weights and statistics are random."""
     torch.manual_seed(0)
     config = recipe("simclr", str(data), **{"hidden": 16, "projection": 8, "device": "cpu", **options})
-    method = build_method(config, len(view_recipe(config).mean))
+    method = build_method(config, len(view_pipeline(config).mean))
     for module in method.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.running_mean.normal_(0, 0.1)

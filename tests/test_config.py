@@ -23,7 +23,7 @@ from hypersphere.methods.options import PROVIDED, method_options
 from hypersphere.nn import ENCODERS
 from hypersphere.presets import DATA
 from hypersphere.runs.pretraining import _default_folder
-from hypersphere.views import RECIPES
+from hypersphere.views import PIPELINES
 
 
 def test_recipes_are_the_papers():
@@ -34,7 +34,7 @@ def test_recipes_are_the_papers():
     assert (uni.uniformity, uni.uniformity_t) == (0.125, 2)
     assert (mhe.energy, mhe.energy_s, mhe.energy_metric) == (10, 2, "geodesic")
     assert mhe.energy_layers == ("projector", "predictor")
-    augmentation = RECIPES["cifar10"].augmentations[0]
+    augmentation = PIPELINES["cifar10"].augmentations[0]
     assert augmentation.crop == (0.08, 1.0)
     colour = (augmentation.brightness, augmentation.contrast, augmentation.saturation, augmentation.hue)
     assert colour == (0.4, 0.4, 0.2, 0.1)
@@ -86,7 +86,7 @@ def test_json_and_back():
 
 def test_every_name_in_a_recipe_exists():
     assert set(DATA) == {*SOURCES, *FILE_SOURCES}
-    assert set(SOURCES) <= set(RECIPES)
+    assert set(SOURCES) <= set(PIPELINES)
     for preset in (*METHODS, "byol-uni", "byol-mhe"):
         for data in DATA:
             config = recipe(preset, data)

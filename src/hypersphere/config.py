@@ -11,13 +11,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
 
-from hypersphere.errors import UserError, similar
-from hypersphere.methods import METHODS, Method, method_of
+from hypersphere.errors import UserError, did_you_mean
+from hypersphere.methods import METHODS, Method, method_class
 from hypersphere.methods.options import SHARED_DEFAULTS, MultiCropOptions, method_options, own_parameters
 from hypersphere.methods.recipes import parse_name, published_recipe, recipe_on
 from hypersphere.presets import data_options
 from hypersphere.util.options import check_limits, coerce, option
-from hypersphere.util.written import is_reference
+from hypersphere.util.references import is_reference
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]
@@ -259,8 +259,10 @@ class Config(_Unused):
                     raise unknown_option(name, [kind.method])
                 unused[name] = tuple(value) if isinstance(value, list) else value
         config = kind(**known)
-        counted = {name: value for name, value in unused.items() if value != SHARED_DEFAULTS.get(name, _NO_DEFAULT)}
-        object.__setattr__(config, "_unused", tuple(counted.items()))
+        hashed_values = {
+            name: value for name, value in unused.items() if value != SHARED_DEFAULTS.get(name, _NO_DEFAULT)
+        }
+        object.__setattr__(config, "_unused", tuple(hashed_values.items()))
         return config
 
     def differences(self, other: "Config") -> list[str]:
@@ -307,7 +309,7 @@ def config_type(method: str) -> type[Config]:
         >>> config_type("moco").queue
         4096
     """
-    return _compose(method_of(method), method)
+    return _compose(method_class(method), method)
 
 
 @cache
@@ -358,8 +360,8 @@ def _baseline(kind: type[Config]) -> dict[str, Any]:
 @lru_cache(maxsize=4096)  # results are looked up by it many times
 def _hash(config: Config, unused: tuple[tuple[str, Any], ...]) -> str:
     values = {name: (getattr(config, name), default) for name, default in _baseline(type(config)).items()}
-    counted = {name: value for name, (value, default) in values.items() if value != default}
-    text = json.dumps({"version": RECIPE_VERSION, **counted, **dict(unused)}, sort_keys=True)
+    hashed_values = {name: value for name, (value, default) in values.items() if value != default}
+    text = json.dumps({"version": RECIPE_VERSION, **hashed_values, **dict(unused)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -385,7 +387,7 @@ def unknown_option(name: str, methods: Sequence[str]) -> UserError:
     having = [method for method in METHODS if name in option_names(method)]
     if not having:
         known = set.union(*map(option_names, methods))
-        return UserError(f"unknown option {name!r}{similar(name, known)}")
+        return UserError(f"unknown option {name!r}{did_you_mean(name, known)}")
     verb = "has" if len(having) == 1 else "have"
     return UserError(f"`{name}` is not an option of {', '.join(methods)} ({', '.join(having)} {verb} it)")
 
@@ -438,7 +440,7 @@ def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
         10.0
     """
     name, data = parse_name(method, METHODS), coerce("data", str, data)
-    kind = method_of(name.method)
+    kind = method_class(name.method)
     of_data = data_options(data)
     published = published_recipe(kind, data, of_data.get("size"), name.energy)
     of_method = {**recipe_on(kind, "default"), **name.variant, **published}
@@ -454,5 +456,5 @@ def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
 def photograph_options(method: str, data: str, size: int | None) -> dict[str, Any]:
     """Return what a method changes on images with sides of `size` pixels, as its authors published it for ImageNet."""
     name = parse_name(method, METHODS)
-    published = published_recipe(method_of(name.method), data, size, name.energy)
+    published = published_recipe(method_class(name.method), data, size, name.energy)
     return {option: value for option, value in published.items() if option in option_names(method)}

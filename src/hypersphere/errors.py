@@ -34,12 +34,12 @@ class RunsFailed(UserError):
     status = 1  # exit status of the command; other user errors exit with 2
 
 
-class Elsewhere(UserError):
+class ReportedElsewhere(UserError):
     """Another process of the job reports the error, so this one exits silently."""
 
 
 @contextlib.contextmanager
-def refusals_told() -> Iterator[None]:
+def permission_errors_as_user_errors() -> Iterator[None]:
     """Turn a `PermissionError` about a file into a `UserError`."""
     try:
         yield
@@ -50,11 +50,11 @@ def refusals_told() -> Iterator[None]:
         raise UserError(f"{denied}: choose another path, or ask its owner for access") from None
 
 
-def with_dashes(message: str) -> str:
+def as_command_line(message: str) -> str:
     """Rewrite option names for the command line.
 
     Example:
-        >>> with_dashes("`micro_batch` must divide `batch`")
+        >>> as_command_line("`micro_batch` must divide `batch`")
         '--micro-batch must divide --batch'
     """
     return re.sub(r"`(\w+)`", lambda option: "--" + option[1].replace("_", "-"), message)
@@ -65,17 +65,17 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
-def closest(name: str, names: Iterable[str]) -> str | None:
+def closest_name(name: str, names: Iterable[str]) -> str | None:
     """The most similar of `names`, or None if no name is similar enough."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)
 
 
-def similar(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """End of an error message about an unknown name.
 
     Example:
-        >>> similar("bjol", ["byol", "simclr"])
+        >>> did_you_mean("bjol", ["byol", "simclr"])
         ": did you mean 'byol'?"
     """
-    close = closest(name, names)
+    close = closest_name(name, names)
     return f": did you mean {close!r}?" if close else ""

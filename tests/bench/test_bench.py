@@ -15,7 +15,7 @@ from hypersphere.data import Dataset, decode, load_data, stream
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Batch
 from hypersphere.optim import LARS
-from hypersphere.runs.machine import execution_of
+from hypersphere.runs.machine import training_execution
 from hypersphere.runs.pretraining import start
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.sphere import hyperspherical_energy
@@ -46,7 +46,7 @@ def test_the_update_of_every_method_is_timed(name, monkeypatch):
     monkeypatch.setattr(step, "matmul_rate", lambda device, precision: 0.1)
     small = those_of(name, hidden=16, projection=8, prototypes=16, queue=32)
     config = recipe(name, "digits", batch=16, device="cpu", **small)
-    found = step.time_step(config, execution_of(config), load_data("digits")[0], updates=1)
+    found = step.time_step(config, training_execution(config), load_data("digits")[0], updates=1)
     assert found["images_per_second"] > 0
     assert found["tflop_per_step"] > 0
     assert found["share_of_matmul"] == found["tflops"] / 0.1
@@ -151,7 +151,7 @@ def test_a_peer_that_is_not_installed(monkeypatch, tmp_path, capsys):
 @pytest.fixture(scope="module")
 def bench_of_digits():
     config = recipe("byol", "digits", device="cpu", batch=64, hidden=32, projection=8, epochs=1, log_every=1)
-    return parts.Bench([config], execution_of(config), peer=False)
+    return parts.Bench([config], training_execution(config), peer=False)
 
 
 def test_the_losses_compared_are_those_of_a_run(bench_of_digits, tmp_path):

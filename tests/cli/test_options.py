@@ -18,7 +18,7 @@ from hypersphere.cli.commands import COMMANDS, Command
 from hypersphere.cli.embed import EmbedOptions
 from hypersphere.cli.options import OPTIONAL_VALUE, parse
 from hypersphere.cli.pretrain import FIRST, GROUPS, PretrainOptions, parse_run_options
-from hypersphere.errors import UserError, with_dashes
+from hypersphere.errors import UserError, as_command_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ def test_a_list_of_arguments_may_be_interrupted_by_options():
 def test_a_mistake_is_one_line(words, message):
     with pytest.raises(UserError) as error:
         parse("every", Every, words.split())
-    assert with_dashes(str(error.value)) == message
+    assert as_command_line(str(error.value)) == message
 
 
 @pytest.mark.parametrize(

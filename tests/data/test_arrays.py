@@ -9,7 +9,7 @@ from PIL import Image
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.data import Dataset, Given, Split, load_data
+from hypersphere.data import Dataset, DataSpec, Split, load_data
 from hypersphere.data.files import FolderDataset
 from hypersphere.data.objects import ObjectDataset
 from hypersphere.errors import UserError
@@ -22,7 +22,7 @@ SMALL |= {"optimizer": "adamw", "lr": 0.01, "device": "cpu", "progress": False, 
 
 
 def parts(name):
-    return Dataset.resolve(Given(name)).parts
+    return Dataset.resolve(DataSpec(name)).parts
 
 
 def saved(path, **arrays):
@@ -135,9 +135,9 @@ def test_what_cannot_be_found_again_is_refused():
 def test_a_folder_may_be_called_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("trip:paris", "a.npz"):
-        assert isinstance(Dataset.resolve(Given(name)), ObjectDataset)
+        assert isinstance(Dataset.resolve(DataSpec(name)), ObjectDataset)
         (tmp_path / name).mkdir()
-        assert isinstance(Dataset.resolve(Given(name)), FolderDataset)
+        assert isinstance(Dataset.resolve(DataSpec(name)), FolderDataset)
 
 
 def test_without_parts_some_of_each_class_are_held_out(tmp_path):
@@ -273,7 +273,7 @@ def test_files_that_are_none(tmp_path):
     for name, told in (("gone.npz", "file not found"), ("junk.npz", "cannot be read"), ("cut.npy", "cannot be read")):
         with pytest.raises(UserError, match=told):
             parts(str(tmp_path / name))
-    assert isinstance(Dataset.resolve(Given("a.npz/folder")), FolderDataset)
+    assert isinstance(Dataset.resolve(DataSpec("a.npz/folder")), FolderDataset)
 
 
 def test_images_of_another_size_were_not_learnt_from(tmp_path):

@@ -260,7 +260,7 @@ def wait_until(happened) -> None:
 def test_a_process_waits_for_another_that_downloads(host, tmp_path, monkeypatch):
     """The host sends nothing to the first before the second has said that it waits."""
     told = []
-    monkeypatch.setattr(fetch, "tell", lambda message: (told.append(message), host.gate.set()))
+    monkeypatch.setattr(fetch, "notify", lambda message: (told.append(message), host.gate.set()))
     host.gate.clear()
     other = Process("data", prepare=partial(fetch_archive, host.archive(), tmp_path))
     wait_until(lambda: host.asked)
@@ -286,7 +286,7 @@ def unpack_slowly(archive, root):
 
 def test_a_process_waits_for_another_that_unpacks(host, tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr(fetch, "tell", lambda message: (told.append(message), (tmp_path / "go").touch()))
+    monkeypatch.setattr(fetch, "notify", lambda message: (told.append(message), (tmp_path / "go").touch()))
     (tmp_path / "tiny.tar.gz").write_bytes(host.blob)
     other = Process("data", prepare=partial(unpack_slowly, host.archive(), tmp_path))
     wait_until((tmp_path / "unpacked").exists)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hypersphere.data.folder import Listing, find_images, list_folder
-from hypersphere.data.unreadable import read_unreadable, tell_unreadable
+from hypersphere.data.unreadable import report_unreadable, unreadable_in
 from hypersphere.errors import UserError
 from hypersphere.util.text import printable
 
@@ -59,25 +59,25 @@ def test_mistakes(tmp_path):
 
 def test_unreadable_files_of_an_earlier_part_stay_listed(tmp_path, capsys):
     listed, odd = tmp_path / "unreadable.tsv", os.fsdecode(b"caf\xe9.jpg")
-    tell_unreadable({Path("b.jpg"): "vanished", Path(odd): "no image"}, listed)
+    report_unreadable({Path("b.jpg"): "vanished", Path(odd): "no image"}, listed)
     assert listed.read_bytes() == b"b.jpg\tvanished\ncaf\xe9.jpg\tno image\n"
-    tell_unreadable({Path("a.jpg"): "no image", Path("b.jpg"): "no image"}, listed, before=read_unreadable(listed))
+    report_unreadable({Path("a.jpg"): "no image", Path("b.jpg"): "no image"}, listed, before=unreadable_in(listed))
     assert listed.read_bytes() == b"a.jpg\tno image\nb.jpg\tno image\ncaf\xe9.jpg\tno image\n"
     assert "3 files could not be read: a.jpg (no image), b.jpg (no image)" in capsys.readouterr().err
 
 
 def test_folders_are_counted_apart(tmp_path, capsys):
-    tell_unreadable({"in/b/": "Permission denied"}, tmp_path / "listed.tsv")
+    report_unreadable({"in/b/": "Permission denied"}, tmp_path / "listed.tsv")
     assert "1 folder could not be read: b (Permission denied);" in capsys.readouterr().err
-    tell_unreadable({"in/a.jpg": "no image", "in/b/": "-", "in/c/": "-"}, tmp_path / "listed.tsv")
+    report_unreadable({"in/a.jpg": "no image", "in/b/": "-", "in/c/": "-"}, tmp_path / "listed.tsv")
     assert "1 file and 2 folders could not be read: a.jpg" in capsys.readouterr().err
 
 
 def test_names_and_reasons_of_several_lines_are_listed_in_one(tmp_path, capsys):
     listed, odd = tmp_path / "unreadable.tsv", {"a\nb\tc.jpg": "cut\toff\r\nat 3", "back\\new.jpg": "no image"}
-    tell_unreadable(odd, listed)
+    report_unreadable(odd, listed)
     assert listed.read_bytes() == rb"a\nb\tc.jpg" + b"\t" + rb"cut\toff\r\nat 3" + b"\nback\\\\new.jpg\tno image\n"
-    assert read_unreadable(listed) == odd
+    assert unreadable_in(listed) == odd
     assert capsys.readouterr().err.count("\n") == 1
 
 

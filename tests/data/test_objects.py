@@ -98,7 +98,7 @@ def test_a_dataset_gives_what_a_folder_of_the_same_images_gives(tmp_path):
     held = split.held_out.decoded(16, 0, 100)
     for n in range(11):
         Image.fromarray(PIXELS[9 + n]).save(tmp_path / f"{n:02}.png")
-    of_files = hs.data.Dataset.resolve(hs.data.Given(str(tmp_path))).parts["train"].decoded(16, 0, 100)
+    of_files = hs.data.Dataset.resolve(hs.data.DataSpec(str(tmp_path))).parts["train"].decoded(16, 0, 100)
     assert torch.equal(held.pixels, of_files.pixels)
     assert held.labels.tolist() == LABELS[9:20].tolist()
 

@@ -16,9 +16,9 @@ from hypersphere.data.stl10 import STL10, File, Part, Stl10, load, unlabelled
 from hypersphere.errors import UserError
 from hypersphere.evaluate import KnnMonitor, evaluate_encoder
 from hypersphere.runs.build import build_method
-from hypersphere.runs.machine import execution_of
+from hypersphere.runs.machine import training_execution
 from hypersphere.runs.monitors import monitors_of
-from hypersphere.views import RECIPES, Views
+from hypersphere.views import PIPELINES, Views
 
 NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 
@@ -125,7 +125,7 @@ def digits():
 
 def test_probes_look_at_labelled_images_alone(digits):
     learnt, held_out, more = digits
-    encoder, recipe = nn.Flatten(), RECIPES["digits"]
+    encoder, recipe = nn.Flatten(), PIPELINES["digits"]
     probes = ("knn", "few-shot", "linear-cached", "linear")
 
     def shown(*sets):
@@ -146,7 +146,7 @@ def test_held_out_images_without_a_label_are_not_counted_as_wrong(digits):
     half = replace(held_out, labels=held_out.labels.where(torch.arange(len(held_out)) % 2 == 0, -1))
     config = recipe("byol", "digits", hidden=8, projection=4, device="cpu")
     method = build_method(config, channels=1)
-    views, probes = Views(RECIPES["digits"], 0), ("knn", "linear", "semi-10")
+    views, probes = Views(PIPELINES["digits"], 0), ("knn", "linear", "semi-10")
     found, wanted = (
         evaluate_encoder(
             method.encoder,
@@ -159,7 +159,7 @@ def test_held_out_images_without_a_label_are_not_counted_as_wrong(digits):
         for some in (half, held_out[torch.arange(0, len(held_out), 2)])
     )
     assert found == wanted
-    *_, monitor = monitors_of(config, method, learnt, half, execution_of(config))
+    *_, monitor = monitors_of(config, method, learnt, half, training_execution(config))
     assert monitor(method.encoder)["knn"] == found["knn"]["top1"] > 50
 
 
@@ -167,7 +167,7 @@ def test_monitors_of_a_run_on_all_images_split_the_labelled_ones(digits):
     learnt, held_out, more = digits
     config = recipe("byol", "digits", hidden=8, projection=4, holdout="test", device="cpu")
     method = build_method(config, channels=1)
-    found, wanted = (monitors_of(config, method, some, held_out, execution_of(config)) for some in (more, learnt))
+    found, wanted = (monitors_of(config, method, some, held_out, training_execution(config)) for some in (more, learnt))
     assert found[-1](method.encoder) == wanted[-1](method.encoder)
     assert len(found[-1].train) == len(learnt) - 300
 

@@ -7,12 +7,12 @@ import torch
 from PIL import Image
 
 import hypersphere as hs
-from hypersphere.data import Dataset, Given
+from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.folder import Listing
 from hypersphere.data.splits import held_out_of
 from hypersphere.data.table import parts_from
 from hypersphere.errors import UserError
-from hypersphere.util.progress import tell_once
+from hypersphere.util.console import notify_once
 from tests.pictures import draw
 
 
@@ -67,7 +67,7 @@ def test_folders_of_a_split_stay_one_with_a_table(tmp_path):
     for column, wanted in (("", {"train": "abe", "test": "cd"}), (",split", {"train": "abce", "test": "d"})):
         rows = f"Train/a.jpg,a{',' * bool(column)}\ntest/c.jpg,c{',train' * bool(column)}\n"
         (tmp_path / "labels.csv").write_text(f"path,label{column}\n{rows}")
-        found = Dataset.resolve(Given(str(tmp_path), labels=str(tmp_path / "labels.csv"))).parts
+        found = Dataset.resolve(DataSpec(str(tmp_path), labels=str(tmp_path / "labels.csv"))).parts
         assert {part: "".join(sorted(path.stem for path in files.paths)) for part, files in found.items()} == wanted
 
 
@@ -84,7 +84,7 @@ def test_a_link_may_stand_in_either_path(tmp_path):
     for given, said in (("images", "link"), ("link", "images")):
         rows = "".join(f"{tmp_path}/{said}/{name}.jpg,{name}\n" for name in "abc")
         (tmp_path / "labels.csv").write_text(f"path,label\n{rows}")
-        found = Dataset.resolve(Given(str(tmp_path / given), labels=str(tmp_path / "labels.csv"))).parts["train"]
+        found = Dataset.resolve(DataSpec(str(tmp_path / given), labels=str(tmp_path / "labels.csv"))).parts["train"]
         assert found.labels.tolist() == [0, 1, 2, -1]
         assert found.paths[0] == tmp_path / given / "a.jpg"
 
@@ -159,7 +159,7 @@ def test_what_is_held_out_has_a_label_where_a_class_has_one_image(unlabelled):
 )
 def test_of_each_class_a_share_by_its_size(counts, held_out, capsys):
     """However rare one is; and of a class of one image none, for what is held out is measured by what is left."""
-    tell_once.cache_clear()
+    notify_once.cache_clear()
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     rest, some = held_out_of(labels, len(labels))
     assert labels[some].bincount(minlength=len(counts)).tolist() == list(held_out)
@@ -169,7 +169,7 @@ def test_of_each_class_a_share_by_its_size(counts, held_out, capsys):
 
 
 def test_of_few_with_one_class_of_several_two_are_held_out_of_it(capsys):
-    tell_once.cache_clear()
+    notify_once.cache_clear()
     labels = torch.tensor([0] * 5 + [1])
     _, some = held_out_of(labels, 6)
     assert labels[some].tolist() == [0, 0]
@@ -177,7 +177,7 @@ def test_of_few_with_one_class_of_several_two_are_held_out_of_it(capsys):
 
 
 def test_labels_that_are_all_different_are_told(capsys):
-    tell_once.cache_clear()
+    notify_once.cache_clear()
     rest, some = held_out_of(torch.arange(240), 240)
     assert (len(rest), len(some)) == (192, 48)
     assert "no class has more than one image: accuracy cannot be measured with these labels" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from hypersphere.cli import main
 from hypersphere.distributed.collectives import merged
-from hypersphere.distributed.joining import joined
+from hypersphere.distributed.rendezvous import joined
 from hypersphere.train import Trainer
 from tests.distributed.own import LOOPS, Own, loop_of_ones_own, sharded_energy, unequal_shares
 from tests.distributed.updates import all_states

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.distributed.joining import joined
+from hypersphere.distributed.rendezvous import joined
 from hypersphere.nn.norm import BatchNorm2d
 
 

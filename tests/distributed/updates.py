@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.config import Config, recipe
-from hypersphere.distributed.collectives import mine, shared_out
+from hypersphere.distributed.collectives import mine, split_over_ranks
 from hypersphere.methods import METHODS, Batch, moco
 from hypersphere.nn import ENCODERS
 from hypersphere.runs.build import build_method, trainer_of
-from hypersphere.runs.machine import execution_of
+from hypersphere.runs.machine import training_execution
 from tests.networks import those_of
 
 
@@ -74,12 +74,14 @@ def state_after(config: Config) -> dict[str, Tensor]:
     torch.manual_seed(0)
     dtype = torch.float32 if config.method == "obow" else torch.float64  # its words are single
     method = build_method(config, 1, 10).to(dtype).train()
-    trainer = trainer_of(config, method, execution_of(config))
+    trainer = trainer_of(config, method, training_execution(config))
     trainer.join()
     pixels = torch.rand(IMAGES, 1, 8, 8, generator=torch.Generator().manual_seed(9), dtype=dtype)
     found: dict[str, Tensor] = {}
     for update in (1, 2):
-        method.start_epoch(lambda: [shared_out(part, method.encoder.eval()) for part in pixels.split(IMAGES // 2)])
+        method.start_epoch(
+            lambda: [split_over_ranks(part, method.encoder.eval()) for part in pixels.split(IMAGES // 2)]
+        )
         method.train()
         terms = trainer.update([own_part(batch) for batch in batches_of(config, update, dtype)], 0.05, 0.5)
         if update == 1:

@@ -14,10 +14,10 @@ from hypersphere.data import Images, load_data
 from hypersphere.data.loader import MemoryLoader
 from hypersphere.errors import Diverged
 from hypersphere.evaluate import evaluate_encoder, few_labels, fine_tune, linear
-from hypersphere.util.draws import PROBE_ORDER, permutation
-from hypersphere.views import RECIPES, Views, evaluation_view
+from hypersphere.util.random_numbers import PROBE_ORDER, permutation
+from hypersphere.views import PIPELINES, Views, evaluation_view
 
-RECIPE = RECIPES["digits"]
+RECIPE = PIPELINES["digits"]
 VIEWS = Views(RECIPE, 0)
 
 

@@ -13,9 +13,9 @@ from hypersphere.data.loader import MemoryLoader
 from hypersphere.evaluate import evaluate_encoder, features_of, suite
 from hypersphere.sphere import alpha_req, cluster_learnability, intrinsic_dimension, lidar, rankme
 from hypersphere.sphere import wasserstein_uniformity as wasserstein
-from hypersphere.views import RECIPES, Views, with_small_crops
+from hypersphere.views import PIPELINES, Views, with_small_crops
 
-RECIPE = RECIPES["digits"]
+RECIPE = PIPELINES["digits"]
 OF_POINTS = {"uniformity", "effective_rank", "rankme", "alpha_req", "wasserstein_uniformity"}
 RECORDED = {"images", *OF_POINTS, "cluster_learnability", "intrinsic_dimension", "lidar", "alignment"}
 

@@ -31,7 +31,7 @@ from hypersphere.evaluate import (
 )
 from hypersphere.evaluate.knn import SETTINGS, knn_range
 from hypersphere.evaluate.linear import SoftmaxRegression
-from hypersphere.views import RECIPES, Views
+from hypersphere.views import PIPELINES, Views
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_few_shot_grows_with_shots_and_is_seeded(sets):
 
 def test_linear_learns_what_a_linear_layer_can(sets):
     train, test = load_data("digits")
-    recipe = RECIPES["digits"]
+    recipe = PIPELINES["digits"]
     epochs = []
     options = {"epochs": 30, "after_epoch": epochs.append}
     found = linear(nn.Flatten(), *(MemoryLoader(some, Views(recipe, 0)) for some in (train, test)), **options)
@@ -180,7 +180,7 @@ def test_large_images_are_shown_fewer_at_a_time(stored, shown, most):
 
 def test_the_suite_and_the_monitor_agree():
     train, test = load_data("digits")
-    recipe = RECIPES["digits"]
+    recipe = PIPELINES["digits"]
     shown = [MemoryLoader(some, Views(recipe, 0)) for some in (train, test)]
     found = evaluate_encoder(nn.Flatten(), *shown, ("knn", "few-shot"), neighbours=20)
     assert found.keys() == {"1-shot", "5-shot", "knn", "sphere"}
@@ -204,7 +204,7 @@ class Dead(nn.Module):
 
 def test_rows_of_zeros_are_told_and_make_nothing_even():
     train, test = load_data("digits")
-    shown = [MemoryLoader(some, Views(RECIPES["digits"], 0)) for some in (train, test)]
+    shown = [MemoryLoader(some, Views(PIPELINES["digits"], 0)) for some in (train, test)]
     features = features_of(shown[1], Dead(-0.5))[0]
     there = features[features.any(1)]
     assert 2 < len(there) < len(features)
@@ -212,9 +212,9 @@ def test_rows_of_zeros_are_told_and_make_nothing_even():
     assert found["zero_rows"] == len(features) - len(there)
     assert found["uniformity"] == pytest.approx(hs.uniformity(there).item())
     assert evaluate_encoder(Dead(1e9), *shown, ("knn",))["sphere"] == {"images": 300, "zero_rows": 300}
-    knn = KnnMonitor(1, train, test, RECIPES["digits"], 20, 0.1)(Dead(-0.5))
+    knn = KnnMonitor(1, train, test, PIPELINES["digits"], 20, 0.1)(Dead(-0.5))
     assert knn["uniformity_of_features"] == pytest.approx(found["uniformity"])
-    inputs = center_view(RECIPES["digits"])(test.pixels)
+    inputs = center_view(PIPELINES["digits"])(test.pixels)
     energies = EnergyMonitor(1, lambda: [inputs], {}, torch.float32)(Dead(-0.5))
     assert energies["uniformity_of_features"] == pytest.approx(found["uniformity"])
     assert energies["energy/output"] == pytest.approx(hs.hyperspherical_energy(there, 2, "geodesic").item(), rel=1e-4)
@@ -224,7 +224,7 @@ def test_rows_of_zeros_are_told_and_make_nothing_even():
 @pytest.mark.parametrize("known", [0, 1])
 def test_one_held_out_image_is_told_before_any_probe(known):
     train, test = load_data("digits")
-    views, labels = Views(RECIPES["digits"], 0), torch.tensor([3, -1, -1])
+    views, labels = Views(PIPELINES["digits"], 0), torch.tensor([3, -1, -1])
     few = replace(test[torch.arange(3)], labels=labels if known else labels.clamp(max=-1))
     seen = []
     encoder = nn.Flatten()

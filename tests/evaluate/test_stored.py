@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hypersphere.data import load_data
 from hypersphere.evaluate import KnnMonitor, accuracy, few_shot, knn, linear_cached
-from hypersphere.views import RECIPES
+from hypersphere.views import PIPELINES
 
 
 def found_in(sets):
@@ -130,4 +130,4 @@ def test_the_monitor_of_a_run_that_diverges_does_not_end_it():
     train, test = load_data("digits")
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     nn.init.constant_(encoder[1].bias, math.nan)
-    assert math.isnan(KnnMonitor(1, train, test, RECIPES["digits"], 20, 0.1)(encoder)["knn"])
+    assert math.isnan(KnnMonitor(1, train, test, PIPELINES["digits"], 20, 0.1)(encoder)["knn"])

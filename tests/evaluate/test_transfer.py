@@ -11,9 +11,9 @@ from torchvision.transforms.v2 import functional as tv
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.named import Source
-from hypersphere.evaluate import in_channels, transferred
+from hypersphere.evaluate import in_channels, transfer_views
 from hypersphere.runs.run import evaluate_on
-from hypersphere.views import RECIPES, evaluation_view
+from hypersphere.views import PIPELINES, evaluation_view
 
 
 def colourful(count: int, classes: int = 7) -> Images:
@@ -55,12 +55,12 @@ def prepared(pixels: torch.Tensor) -> torch.Tensor:
     """CIFAR images for an encoder of digits: grey, their middle 28 pixels made 8, normalized as digits are."""
     pictures = tv.center_crop(tv.rgb_to_grayscale(pixels.float() / 255), 28)
     small = tv.resize(pictures, [8, 8], interpolation=tv.InterpolationMode.BICUBIC, antialias=True)
-    return tv.normalize(small, RECIPES["digits"].mean, RECIPES["digits"].std)
+    return tv.normalize(small, PIPELINES["digits"].mean, PIPELINES["digits"].std)
 
 
 def test_images_are_as_the_encoder_knows_them():
     images = colourful(20)
-    theirs = transferred(RECIPES["cifar10"], RECIPES["digits"])
+    theirs = transfer_views(PIPELINES["cifar10"], PIPELINES["digits"])
     ours = evaluation_view(in_channels(images, 1).pixels, theirs)
     torch.testing.assert_close(ours, prepared(images.pixels), rtol=0, atol=0.01)  # half a level of grey is 0.005
 

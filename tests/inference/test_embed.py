@@ -23,7 +23,7 @@ from hypersphere.inference.embed import embed
 from hypersphere.inference.exporting import export
 from hypersphere.inference.loading import Loaded
 from hypersphere.inference.neighbours import neighbours
-from hypersphere.inference.vectors import Piece, read_embeddings, read_vectors
+from hypersphere.inference.vectors import VectorBatch, read_embeddings, read_vectors
 from hypersphere.train import load_checkpoint, save_checkpoint
 from tests.inference.hands import KINDS, by_hand, rows, told
 from tests.pictures import draw
@@ -168,7 +168,7 @@ def test_a_long_file_is_read_in_pieces(tmp_path, monkeypatch):
     about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/"}
     file = vectors.writer(path, ".parquet", 64, about, True)
     for n in range(40):
-        file.write(Piece([f"{n}/{m}" for m in range(256)], np.random.default_rng(n).standard_normal((256, 64))))
+        file.write(VectorBatch([f"{n}/{m}" for m in range(256)], np.random.default_rng(n).standard_normal((256, 64))))
     file.finish()
     before, most = pyarrow.total_allocated_bytes(), 0
     for piece in read_vectors(path).pieces():

@@ -24,7 +24,7 @@ MODULES = [
     "inference.exporting",
     "inference.loading",
     "inference.neighbours",
-    "util.intervals",
+    "util.statistics",
 ]
 
 

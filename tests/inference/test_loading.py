@@ -17,7 +17,7 @@ from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.inference.exporting import export
-from hypersphere.views import folder_recipe
+from hypersphere.views import folder_pipeline
 from tests.inference.hands import read_card
 from tests.pictures import untrained
 
@@ -46,7 +46,7 @@ def test_preprocessing_is_that_of_evaluation(run, digits, drawn):
     _, paths = drawn
     loaded = hs.load(run, device="cpu")
     assert not loaded.encoder.training
-    wanted = center_view(folder_recipe(32))(Listing(tuple(paths)).decoded(37, 0, 99).pixels)
+    wanted = center_view(folder_pipeline(32))(Listing(tuple(paths)).decoded(37, 0, 99).pixels)
     for path, view in zip(paths, wanted, strict=True):
         image = Image.open(path)
         array = np.asarray(image).transpose(2, 0, 1)

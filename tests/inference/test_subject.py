@@ -12,7 +12,7 @@ from torch import nn
 import hypersphere as hs
 from hypersphere import diagnose
 from hypersphere.errors import UserError
-from hypersphere.nn.zoo import build_model
+from hypersphere.nn.libraries import build_model
 from tests.pictures import untrained
 
 

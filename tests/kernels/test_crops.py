@@ -9,15 +9,15 @@ pytest.importorskip("triton")
 
 from hypersphere import kernels
 from hypersphere.kernels import crops as kernel
-from hypersphere.util.draws import PROBE, VIEWS, Key
-from hypersphere.views import Recipe, crops, folder_recipe
+from hypersphere.util.random_numbers import PROBE, VIEWS, Key
+from hypersphere.views import ViewPipeline, crops, folder_pipeline
 from tests.kernels.augmentations import ALONE, EVERYTHING
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def both(how, size=13, n=4, stream=VIEWS, dtype=torch.float32, mean=0.0, std=1.0):
-    recipe = Recipe(size, (mean,) * 3, (std,) * 3, (how,), how)
+    recipe = ViewPipeline(size, (mean,) * 3, (std,) * 3, (how,), how)
     bytes_of_more = torch.randint(0, 256, (n, 3 * size * size + 5), dtype=torch.uint8, device=DEVICE)
     part = bytes_of_more[:, 5:]  # as one view lies behind another
     sample = torch.randint(100, (n, 2), device=DEVICE)[:, 0]  # a column, with other numbers between
@@ -61,7 +61,7 @@ def test_randaugment_follows_the_kernels():
 
 
 def test_the_views_of_files_are_made_so(monkeypatch):
-    recipe, seen = folder_recipe(64), []
+    recipe, seen = folder_pipeline(64), []
     bytes_ = torch.zeros(2, 2 * 3 * 64 * 64, dtype=torch.uint8)
     monkeypatch.setattr(kernels, "usable", lambda x: True)
     for name in ("fused", "reference"):
@@ -72,5 +72,5 @@ def test_the_views_of_files_are_made_so(monkeypatch):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="of a photograph's size: for a GPU")
 def test_photographs():
-    for how in folder_recipe(224).augmentations:
+    for how in folder_pipeline(224).augmentations:
         assert_same(*both(how, size=224, n=32))

@@ -54,7 +54,7 @@ def by_kernels(weights, *law, half_space=False):
 
 def by_reference(w, *law, half_space=False, dtype=torch.float32):
     w = w.to(dtype).flatten(1).requires_grad_()
-    with kernels.references_alone():
+    with kernels.without_kernels():
         mean = pair_mean(unit(w), *law, half_space=half_space)
     mean.backward()
     return mean.detach(), w.grad

@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("triton")
 
 from hypersphere.kernels import update
-from hypersphere.nn import follow
+from hypersphere.nn import ema_update
 from hypersphere.optim import LARS
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -41,8 +41,8 @@ def test_lars_is_the_reference_over_several_steps(adapt):
 def test_the_target_follows():
     target, online = tensors(), tensors()
     nets = [torch.nn.ParameterList(t.clone() for t in some) for some in (target, online)]
-    follow(*nets, torch.tensor(0.7, device=DEVICE))
-    update.follow(target, online, torch.tensor(0.7, device=DEVICE))
+    ema_update(*nets, torch.tensor(0.7, device=DEVICE))
+    update.ema_update(target, online, torch.tensor(0.7, device=DEVICE))
     for a, b in zip(target, nets[0], strict=True):
         torch.testing.assert_close(a, b.detach())
 

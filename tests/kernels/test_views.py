@@ -14,8 +14,8 @@ import triton.language as tl
 from hypersphere import kernels
 from hypersphere.kernels import colours
 from hypersphere.kernels import views as kernel
-from hypersphere.util.draws import PROBE, VIEWS, Key, uniforms
-from hypersphere.views import RECIPES, Recipe, Views, with_small_crops
+from hypersphere.util.random_numbers import PROBE, VIEWS, Key, uniforms
+from hypersphere.views import PIPELINES, ViewPipeline, Views, with_small_crops
 from hypersphere.views.dispatch import fused, fusible, reference
 from tests.kernels.augmentations import ALONE, COLOUR, EVERYTHING, NOTHING
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-5  # of colours in [0, 1]; the interpreter keeps to 1e-6, a GPU d
 
 
 def recipe_of(how, channels=3, size=32):
-    return Recipe(size, (0.0,) * channels, (1.0,) * channels, (how,), how)
+    return ViewPipeline(size, (0.0,) * channels, (1.0,) * channels, (how,), how)
 
 
 def both(recipe, shape, n=4, epoch=3, seed=5, stream=VIEWS, images=30, dtype=torch.float32):
@@ -78,8 +78,8 @@ def test_jitter_goes_in_all_orders():
 @pytest.mark.parametrize(
     ("recipe", "shape"),
     [
-        (RECIPES["cifar10"], (3, 32, 32)),
-        (RECIPES["digits"], (1, 8, 8)),
+        (PIPELINES["cifar10"], (3, 32, 32)),
+        (PIPELINES["digits"], (1, 8, 8)),
         (replace(recipe_of(EVERYTHING), augmentations=(EVERYTHING, replace(EVERYTHING, flip=1))), (3, 32, 32)),
         (recipe_of(EVERYTHING, size=28), (3, 24, 40)),
         (recipe_of(EVERYTHING, size=12), (3, 30, 20)),
@@ -98,7 +98,7 @@ def test_whole_recipes(recipe, shape):
 def test_randaugment_follows_the_kernel(equal):
     """But for bytes that are rounded the other way."""
     how = replace(EVERYTHING, operations=2)
-    recipe = Recipe(12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), (how, how if equal else replace(how, flip=1)), how)
+    recipe = ViewPipeline(12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), (how, how if equal else replace(how, flip=1)), how)
     found, wanted = both(recipe, (3, 12, 12), n=8)
     apart = (found - wanted).abs().amax(2)
     assert (apart < 1e-4).float().mean() > 0.98
@@ -108,7 +108,7 @@ def test_randaugment_follows_the_kernel(equal):
 
 def test_randaugment_is_rounded_at_its_end():
     how = replace(EVERYTHING, operations=2)
-    recipe = Recipe(12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), (how,), how)
+    recipe = ViewPipeline(12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), (how,), how)
     found, wanted = both(recipe, (3, 12, 12), n=8, dtype=torch.bfloat16)
     assert found.dtype == torch.bfloat16
     assert ((found - wanted).abs().amax(2) < 0.02).float().mean() > 0.98  # bfloat16 has 8 bits
@@ -117,7 +117,7 @@ def test_randaugment_is_rounded_at_its_end():
 def test_rehearsal_leaves_nothing_that_randaugment_could_stumble_over(monkeypatch):
     """Then kernels write nothing, and views are whatever memory held."""
     how = replace(EVERYTHING, operations=2)
-    recipe = replace(RECIPES["cifar10"], augmentations=(how, how))
+    recipe = replace(PIPELINES["cifar10"], augmentations=(how, how))
     pixels = torch.zeros(64, 3, 32, 32, dtype=torch.uint8, device=DEVICE)
     for garbage in (-7.0, 1e30, math.nan):
         monkeypatch.setattr(kernel, "fused_views", lambda *given, garbage=garbage, **key: given[3].fill_(garbage))
@@ -125,7 +125,7 @@ def test_rehearsal_leaves_nothing_that_randaugment_could_stumble_over(monkeypatc
 
 
 def test_the_epoch_may_be_a_tensor_and_the_sample_strided():
-    recipe, pixels = RECIPES["digits"], torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, device=DEVICE)
+    recipe, pixels = PIPELINES["digits"], torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, device=DEVICE)
     arguments, sample = (recipe.augmentations, recipe, pixels), torch.arange(9, device=DEVICE)
     one = fused(*arguments, sample[::4], Key(1, 7, PROBE), torch.float32)
     two = fused(*arguments, sample[::4].contiguous(), Key(1, torch.tensor(7, device=DEVICE), PROBE), torch.float32)
@@ -138,12 +138,12 @@ def test_the_kernel_is_for_small_images_on_a_gpu(monkeypatch):
     def images(*shape):
         return torch.zeros(1, *shape, dtype=torch.uint8)
 
-    cifar, imagenet = RECIPES["cifar10"], RECIPES["imagenet"]
+    cifar, imagenet = PIPELINES["cifar10"], PIPELINES["imagenet"]
     assert not fusible(images(3, 32, 32), cifar)
     monkeypatch.setattr(kernels, "usable", lambda x: True)
     assert fusible(images(3, 32, 32), cifar)
-    assert fusible(images(3, 96, 96), RECIPES["stl10"])
-    assert fusible(images(1, 8, 8), RECIPES["digits"])
+    assert fusible(images(3, 96, 96), PIPELINES["stl10"])
+    assert fusible(images(1, 8, 8), PIPELINES["digits"])
     assert not fusible(images(3, 300, 32), cifar)
     assert not fusible(images(1, 32, 32), cifar)
     assert not fusible(images(3, 64, 64), imagenet)
@@ -152,12 +152,12 @@ def test_the_kernel_is_for_small_images_on_a_gpu(monkeypatch):
 
 
 def test_views_come_from_the_kernel_where_it_runs(monkeypatch):
-    recipe, pixels = RECIPES["digits"], torch.randint(0, 256, (3, 1, 8, 8), dtype=torch.uint8, device=DEVICE)
+    recipe, pixels = PIPELINES["digits"], torch.randint(0, 256, (3, 1, 8, 8), dtype=torch.uint8, device=DEVICE)
     sample, views = torch.arange(3, device=DEVICE), Views(recipe, seed=2)
     calls = []
     launch = kernel.fused_views
     monkeypatch.setattr(kernel, "fused_views", lambda *a, **k: calls.append(k["first"]) or launch(*a, **k))
-    with kernels.references_alone():
+    with kernels.without_kernels():
         wanted = (*views.training(pixels, sample, 1), views.probing(pixels, sample, 1))
     assert calls == []
     monkeypatch.setattr(kernels, "usable", lambda x: True)
@@ -171,7 +171,7 @@ def test_views_come_from_the_kernel_where_it_runs(monkeypatch):
 @pytest.mark.parametrize("name", ["cifar10", "stl10"])
 def test_on_a_gpu(name, dtype, atol):
     """A box drawn at the edge between two sizes may come out as the other: of one image in 10⁴, say."""
-    recipe = RECIPES[name]
+    recipe = PIPELINES[name]
     found, wanted = both(recipe, (3, 96, 96) if name == "stl10" else (3, 32, 32), n=2000, images=500, dtype=dtype)
     assert found.dtype == dtype
     assert found[0].is_contiguous(memory_format=torch.channels_last)
@@ -181,7 +181,7 @@ def test_on_a_gpu(name, dtype, atol):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="captures a CUDA graph")
 def test_a_captured_graph_draws_anew_for_each_epoch_and_sample():
-    recipe = RECIPES["cifar10"]
+    recipe = PIPELINES["cifar10"]
     pixels = torch.randint(0, 256, (100, 3, 32, 32), dtype=torch.uint8, device=DEVICE)
     sample, epoch = torch.arange(10, device=DEVICE), torch.zeros((), dtype=torch.int64, device=DEVICE)
     views = Views(recipe, seed=0)
@@ -199,7 +199,7 @@ def test_a_captured_graph_draws_anew_for_each_epoch_and_sample():
 
 def test_views_of_several_sizes(monkeypatch):
     """One launch for each size; the first two views are those without small crops."""
-    recipe = with_small_crops(RECIPES["digits"], 3)
+    recipe = with_small_crops(PIPELINES["digits"], 3)
     pixels = torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, device=DEVICE)
     sample, key = torch.tensor([3, 8, 1], device=DEVICE), Key(1, 7, VIEWS)
     launches, launch = [], kernel.fused_views

@@ -9,8 +9,8 @@ import torch
 from hypersphere.config import recipe
 from hypersphere.data import load_data
 from hypersphere.methods import Batch
-from hypersphere.runs.build import build_method, trainer_of, view_recipe
-from hypersphere.runs.machine import execution_of
+from hypersphere.runs.build import build_method, trainer_of, view_pipeline
+from hypersphere.runs.machine import training_execution
 from hypersphere.runs.pretraining import pretrain
 from hypersphere.train import record
 from hypersphere.views import Views
@@ -23,14 +23,14 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def trainer(name, **options):
     config = recipe(name, "digits", hidden=64, projection=16, device=DEVICE, **options)
-    how = execution_of(config)
+    how = training_execution(config)
     method = build_method(config, 1).to(how.device).to(memory_format=how.layout).train()
     return config, trainer_of(config, method, how)
 
 
 def batches(config, dtype, count):
     images = load_data("digits")[0].to(torch.device(DEVICE))
-    views = Views(view_recipe(config), 0)
+    views = Views(view_pipeline(config), 0)
     for sample in torch.arange(count * 64, device=DEVICE).view(count, 64):
         yield Batch(views.training(images.pixels, sample, 0, dtype), sample, images.labels[sample])
 
@@ -65,14 +65,14 @@ def test_prototypes_stay_for_the_updates_of_the_first_epoch(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_replays_are_the_updates(name):
     """Also when an epoch begins between them, and with what follows a schedule: a number would be frozen."""
-    from hypersphere.train import Captured
+    from hypersphere.train import CapturedUpdate
 
     torch.manual_seed(0)
     scheduled = {"teacher_temperature": 0.5, "teacher_warmup": 40, "weight_decay_end": 50.0} if name == "dino" else {}
     config, one = trainer(name, small_crops=1, precision="float32", **scheduled)
     other = copy.deepcopy(one.method)
-    twin = trainer_of(config, other, execution_of(config))
-    captured = Captured(one.update, one.device)
+    twin = trainer_of(config, other, training_execution(config))
+    captured = CapturedUpdate(one.update, one.device)
     for step, data in enumerate(batches(config, torch.float32, 8)):
         if step in (0, 6):
             features = torch.randn(1200, 128, device=DEVICE)

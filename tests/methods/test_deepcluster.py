@@ -11,12 +11,12 @@ from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import DeepCluster
-from hypersphere.runs.build import view_recipe
+from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.pretraining import pretrain
 from hypersphere.runs.run import initial_encoder
 from hypersphere.sphere import spherical_kmeans
 from hypersphere.train.checkpoint import restore
-from hypersphere.views import folder_recipe
+from hypersphere.views import folder_pipeline
 from tests.methods.small import assert_same_loss, batch, in_double, literal_cosines, literal_cross_entropy, made
 
 
@@ -127,10 +127,10 @@ def test_images_of_a_folder_are_clustered_too(tmp_path, monkeypatch):
     }
     options |= {"device": "cpu", "workers": 0, "knn_every": 0, "progress": False, "size": 8}
     run = pretrain("deepcluster", str(folder), out=tmp_path / "run", **options)
-    side = folder_recipe(8).resize
+    side = folder_pipeline(8).resize
     middle = [picture.resize((side, side), Image.Resampling.BICUBIC, box=(0, 4, 32, 36)) for picture in pictures]
     pixels = torch.stack([torch.from_numpy(np.array(each)).permute(2, 0, 1) for each in middle])
-    wanted = extract(initial_encoder(run.config), pixels, center_view(view_recipe(run.config)))
+    wanted = extract(initial_encoder(run.config), pixels, center_view(view_pipeline(run.config)))
     whole = torch.arange(70) != 30
     torch.testing.assert_close(seen[0][whole], wanted[whole], atol=1e-4, rtol=1e-4)
     assert len(seen) == 2

@@ -15,12 +15,12 @@ from hypersphere.methods.infomin import patches_of, shuffled
 from hypersphere.methods.moco import queue_loss
 from hypersphere.methods.simsiam import negative_cosine
 from hypersphere.methods.supervised import cross_entropy
-from hypersphere.nn.norm import keep_views_apart, together
+from hypersphere.nn.norm import separate_view_statistics, together
 from hypersphere.optim import scaled
 from hypersphere.runs.build import optimizer_of
 from hypersphere.train import Trainer
-from hypersphere.train.narrow import Narrowed
-from hypersphere.util.draws import JIGSAW, uniforms
+from hypersphere.train.half_precision import HalfPrecisionLoss
+from hypersphere.util.random_numbers import JIGSAW, uniforms
 from tests.methods import reference
 
 
@@ -281,11 +281,11 @@ def test_byol_without_predictor_compares_projections():
 
 @pytest.mark.parametrize("kind", [MoCo, InfoMin])
 def test_weights_converted_at_once_write_the_same_queue(kind):
-    """As a GPU does it: see `Narrowed`."""
+    """As a GPU does it: see `HalfPrecisionLoss`."""
     method, data = moco(kind, **({"jigsaw": 2} if kind is InfoMin else {})), batch()
     twin = copy.deepcopy(method)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours, theirs = Narrowed(method, torch.bfloat16)(data), twin(data)
+        ours, theirs = HalfPrecisionLoss(method, torch.bfloat16)(data), twin(data)
     torch.testing.assert_close(ours.loss, theirs.loss)
     for (name, a), b in zip(method.named_buffers(), twin.buffers(), strict=True):
         torch.testing.assert_close(a, b, msg=name)
@@ -300,7 +300,7 @@ def test_views_in_one_pass_give_the_same_loss(kind, monkeypatch):
     calls = []
 
     def at_once(network, views):
-        assert keep_views_apart(network)
+        assert separate_view_statistics(network)
         calls.append(len(views))
         return together(network, views)
 

@@ -14,7 +14,7 @@ from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
 from hypersphere.methods import METHODS
 from hypersphere.sweeps.grid import results_in
-from hypersphere.util.written import referred_to
+from hypersphere.util.references import import_reference
 from tests.networks import SMALL_ENCODER
 
 FILE = '''"""Toy (Nobody 2026): views of an image together, images apart."""
@@ -67,7 +67,7 @@ WORDS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
 def toy(own_folder, monkeypatch):
     """The file, and the line."""
     (own_folder / "own_nets.py").write_text(FILE)
-    monkeypatch.setitem(METHODS, "toy", referred_to("own_nets:Toy"))
+    monkeypatch.setitem(METHODS, "toy", import_reference("own_nets:Toy"))
 
 
 @pytest.mark.usefixtures("toy")

@@ -17,8 +17,8 @@ from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Batch
-from hypersphere.runs.build import build_method, regularizer_of, trainer_of, try_encoder, view_recipe
-from hypersphere.runs.machine import execution_of
+from hypersphere.runs.build import build_method, regularizer_of, trainer_of, try_encoder, view_pipeline
+from hypersphere.runs.machine import training_execution
 from hypersphere.runs.pretraining import pretrain
 from hypersphere.runs.run import initial_encoder, load_run, random_encoder
 from hypersphere.views import POLICIES
@@ -35,7 +35,7 @@ def test_every_variant_takes_a_step(name, variant):
     config = recipe(name + variant, "digits", device="cpu", **those_of(name, hidden=32, projection=8))
     assert config.title == name + variant
     method = build_method(config, 1, 10).train()
-    trainer = trainer_of(config, method, execution_of(config))
+    trainer = trainer_of(config, method, training_execution(config))
     data = Batch(tuple(torch.randn(2, 16, 1, 8, 8)), torch.arange(16), torch.arange(16) % 10)
     before = [weight.detach().clone() for weight in method.encoder.parameters()]
     terms = trainer.update([data], 0.01, 0.0)
@@ -76,7 +76,7 @@ def test_a_random_encoder_knows_the_statistics_of_its_images():
     norm = next(layer for layer in encoder.modules() if isinstance(layer, nn.BatchNorm2d))
     seen = []
     norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].double()))
-    extract(encoder, pixels, center_view(view_recipe(config)))
+    extract(encoder, pixels, center_view(view_pipeline(config)))
     variance, mean = torch.var_mean(torch.cat(seen), (0, 2, 3))
     assert torch.allclose(norm.running_mean.double(), mean, rtol=1e-3, atol=1e-4)
     assert torch.allclose(norm.running_var.double(), variance, rtol=1e-2)
@@ -120,12 +120,12 @@ def test_a_predictor_is_left_out_by_a_word(tmp_path):
 
 
 def test_infomins_policy_is_stronger_and_that_of_its_photographs():
-    infomin, moco = (view_recipe(recipe(name, "imagenet")).augmentations for name in ("infomin", "moco"))
+    infomin, moco = (view_pipeline(recipe(name, "imagenet")).augmentations for name in ("infomin", "moco"))
     assert infomin == (dataclasses.replace(POLICIES["infomin"], operations=2),) * 2
     assert infomin[0].brightness > moco[0].brightness
     small = recipe("infomin", "cifar10")
-    assert view_recipe(small) == view_recipe(recipe("moco", "cifar10"))
-    assert view_recipe(small.replace(policy="infomin", randaugment=2)).augmentations == infomin
+    assert view_pipeline(small) == view_pipeline(recipe("moco", "cifar10"))
+    assert view_pipeline(small.replace(policy="infomin", randaugment=2)).augmentations == infomin
 
 
 def test_published_options():
@@ -169,7 +169,7 @@ def test_on_imagenet_a_method_is_as_published(name):
 def test_views_of_photographs_are_the_methods():
     sides, shares = {}, {}
     for name in METHODS:
-        views = view_recipe(recipe(name, "imagenet"))
+        views = view_pipeline(recipe(name, "imagenet"))
         sides[name] = [views.size_of(how) for how in views.augmentations]
         shares[name] = {how.crop for how in views.augmentations}
     assert sides["swav"] == sides["deepcluster"] == [224, 224, *[96] * 6]
@@ -177,7 +177,7 @@ def test_views_of_photographs_are_the_methods():
     assert sides["byol"] == sides["moco"] == [224, 224]
     assert shares["swav"] == shares["dino"] == {(0.14, 1.0), (0.05, 0.14)}
     assert shares["moco"] == shares["simsiam"] == shares["infomin"] == {(0.2, 1.0)}
-    moco, simclr = (view_recipe(recipe(name, "imagenet")).augmentations[0] for name in ("moco", "simclr"))
+    moco, simclr = (view_pipeline(recipe(name, "imagenet")).augmentations[0] for name in ("moco", "simclr"))
     assert (moco.brightness, moco.contrast, moco.saturation, moco.hue, moco.blur) == (0.4, 0.4, 0.4, 0.1, 0.5)
     assert (simclr.brightness, simclr.contrast, simclr.saturation, simclr.hue) == (0.8, 0.8, 0.8, 0.2)
 
@@ -275,7 +275,7 @@ def test_the_example_of_a_method_in_contributing_runs():
     whole = build_method(config, 1)
     method = kind(whole.encoder, 128, hidden=32, projection=8)
     method.projection_losses = whole.projection_losses
-    trainer = trainer_of(config, method.train(), execution_of(config))
+    trainer = trainer_of(config, method.train(), training_execution(config))
     pixels = images.pixels[:64].float() / 255
     data = Batch((pixels, pixels + 0.1 * torch.randn_like(pixels)), torch.arange(64), None)
     losses = [trainer.update([data], 0.003, step / 20)["loss"].item() for step in range(20)]

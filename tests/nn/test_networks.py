@@ -6,10 +6,10 @@ from torchvision.models import resnet18, resnet50
 
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL
-from hypersphere.nn import build_encoder, each_view, features_of, follow, keep_views_apart, mlp, target_of
-from hypersphere.nn.blocks import places_of
+from hypersphere.nn import build_encoder, each_view, ema_update, features_of, make_target, mlp, separate_view_statistics
+from hypersphere.nn.blocks import to_positions
+from hypersphere.nn.libraries import build_model
 from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, standardize_weights, together
-from hypersphere.nn.zoo import build_model
 from hypersphere.optim import rising
 
 
@@ -99,19 +99,19 @@ def test_heads_are_linear_norm_relu_linear():
 
 def test_the_target_follows_parameters_and_keeps_its_own_statistics():
     online = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    target = target_of(online)
+    target = make_target(online)
     assert all(torch.equal(a, b) for a, b in zip(online.parameters(), target.parameters(), strict=True))
     assert not any(p.requires_grad for p in target.parameters())
     before = target[0].weight.clone()
     with torch.no_grad():
         online[0].weight.add_(1)
     online(torch.randn(8, 3) + 5)
-    follow(target, online, torch.tensor(0.9))
+    ema_update(target, online, torch.tensor(0.9))
     torch.testing.assert_close(target[0].weight, 0.9 * before + 0.1 * online[0].weight)
     assert (target[1].running_mean == 0).all()
     target(torch.randn(8, 3))
     assert (target[1].running_mean != 0).any()
-    follow(target, online, torch.tensor(1.0))
+    ema_update(target, online, torch.tensor(1.0))
     torch.testing.assert_close(target[0].weight, 0.9 * before + 0.1 * online[0].weight)
 
 
@@ -121,7 +121,7 @@ def test_views_together_are_the_views_one_by_one(kind):
     shape = (5, 4) if kind is nn.BatchNorm1d else (5, 4, 3, 3)
     one, all_ = nn.Sequential(kind(4)), nn.Sequential(kind(4))
     views = tuple(torch.randn(shape) * scale + scale for scale in (1, 3))
-    assert keep_views_apart(all_)
+    assert separate_view_statistics(all_)
     wanted, found = each_view(one, views), together(all_, views)
     for a, b in zip(wanted, found, strict=True):
         torch.testing.assert_close(a, b)
@@ -139,8 +139,8 @@ def test_a_norm_of_unknown_kind_does_not_keep_views_apart():
         def forward(self, x):
             return super().forward(x) + 1
 
-    assert not keep_views_apart(nn.Sequential(nn.BatchNorm1d(4), Odd(4)))
-    assert keep_views_apart(nn.Sequential(nn.BatchNorm1d(4), nn.GroupNorm(2, 4)))
+    assert not separate_view_statistics(nn.Sequential(nn.BatchNorm1d(4), Odd(4)))
+    assert separate_view_statistics(nn.Sequential(nn.BatchNorm1d(4), nn.GroupNorm(2, 4)))
 
 
 def test_the_decay_goes_from_tau_to_its_end():
@@ -178,6 +178,6 @@ def test_places_of_a_map_are_the_same_in_every_layout():
     x = torch.randn(2, 5, 3, 3)
     wanted = torch.stack([x[:, :, row, column] for row in range(3) for column in range(3)], dim=1)
     for laid in (x, x.permute(0, 2, 3, 1), wanted):
-        assert torch.equal(places_of(laid), wanted)
-    assert torch.equal(places_of(x[:, :, 0, 0]), wanted[:, :1])
-    assert torch.equal(places_of(x[:, :3]), wanted[:, :, :3])  # as many channels as rows: channels are first
+        assert torch.equal(to_positions(laid), wanted)
+    assert torch.equal(to_positions(x[:, :, 0, 0]), wanted[:, :1])
+    assert torch.equal(to_positions(x[:, :3]), wanted[:, :, :3])  # as many channels as rows: channels are first

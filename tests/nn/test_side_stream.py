@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.nn import meanwhile
+from hypersphere.nn import on_side_stream
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="streams are a GPU's")
 
@@ -17,7 +17,7 @@ def network(device="cpu"):
 def test_it_has_no_gradients():
     x = torch.randn(4, 2048, requires_grad=True)
     slow = network()
-    with meanwhile(lambda: (slow(x),), x) as result:
+    with on_side_stream(lambda: (slow(x),), x) as result:
         beside = slow(x)
     (found,) = result()
     assert beside.requires_grad
@@ -27,7 +27,7 @@ def test_it_has_no_gradients():
 
 def test_on_a_cpu_it_waits_until_it_is_asked_for():
     done = []
-    with meanwhile(lambda: (done.append(1) or torch.zeros(1),), torch.zeros(1)) as result:
+    with on_side_stream(lambda: (done.append(1) or torch.zeros(1),), torch.zeros(1)) as result:
         assert not done
     result()
     assert done == [1]
@@ -42,7 +42,7 @@ def test_streams_wait_for_each_other():
         wanted = slow(slow(slow(start))) + slow(slow(start))
         for _ in range(20):
             x = slow(start)
-            with meanwhile(lambda x=x: (slow(slow(x)),), x) as result:
+            with on_side_stream(lambda x=x: (slow(slow(x)),), x) as result:
                 beside = slow(x)
             (found,) = result()
             torch.testing.assert_close(found + beside, wanted, rtol=0, atol=0)
@@ -54,7 +54,7 @@ def test_it_can_be_recorded():
     slow, x = network("cuda"), torch.zeros(256, 2048, device="cuda")
 
     def both():
-        with meanwhile(lambda: (slow(x),), x) as result:
+        with on_side_stream(lambda: (slow(x),), x) as result:
             beside = slow(2 * x).detach()
         return beside, *result()
 
@@ -81,7 +81,7 @@ def test_a_mistake_beside_it_is_what_is_told():
     with (
         pytest.raises(ValueError, match="the reason"),
         torch.cuda.graph(torch.cuda.CUDAGraph()),
-        meanwhile(lambda: (slow(x),), x),
+        on_side_stream(lambda: (slow(x),), x),
     ):
         raise ValueError("the reason")
     assert slow(x).isfinite().all()

@@ -13,9 +13,9 @@ from hypersphere.paper.catalogue import named, protocol_for
 from hypersphere.paper.cells import Protocol, Row, Table
 from hypersphere.paper.cifar100 import CIFAR100
 from hypersphere.paper.comparison import COMPARISON
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES
 from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import ALL, BY_BATCH, BY_UPDATE, BYOL, PREDICTOR_A2, TABLES
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.report.markdown import results_page
@@ -114,7 +114,7 @@ def test_tuned_runs_are_a_column_of_their_own(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("hypersphere.paper.cells.TUNED", {})
     assert main(["reproduce", "tab:bn", "--tuned", "--results", str(tmp_path)]) == 2
     assert "there are no tuned options yet: leave out --tuned" in capsys.readouterr().err
-    for module in ("cells", "state"):
+    for module in ("cells", "evidence"):
         monkeypatch.setattr(f"hypersphere.paper.{module}.TUNED", {"lr": 2.0})
     tuned = Protocol(tuned=True)
     config = tuned.config(BYOL, 0)

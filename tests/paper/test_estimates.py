@@ -8,7 +8,7 @@ from hypersphere.paper import estimates
 from hypersphere.paper.claims import NETWORKS, factorial, interactions
 from hypersphere.paper.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled
 from hypersphere.paper.tables import TABLES
-from hypersphere.util.intervals import estimate
+from hypersphere.util.statistics import estimate
 
 
 def test_an_estimate_is_the_t_interval():

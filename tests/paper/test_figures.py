@@ -7,8 +7,8 @@ import pytest
 
 from hypersphere.errors import UserError
 from hypersphere.paper.cells import Protocol
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, BYOL
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.report import plots

@@ -14,11 +14,11 @@ from hypersphere.errors import UserError
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claims import CLAIMS
 from hypersphere.paper.cost import FEATURE_EPOCHS, PROBE_EPOCHS, START, Prices, seconds
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.queue import STANDARD, Queue
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.verdict import Judge
-from hypersphere.util.progress import parse_duration
+from hypersphere.util.console import parse_duration
 from tests.paper.made import result
 
 SHORT = Protocol(epochs=100)

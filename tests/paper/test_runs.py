@@ -17,8 +17,8 @@ from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.paper import reproduce
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import Figure
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.probes import PROBES
 from hypersphere.report.markdown import results_page

@@ -8,7 +8,7 @@ import pytest
 
 from hypersphere.paper.claims import CLAIMS
 from hypersphere.paper.estimates import Effect, combine, pooled
-from hypersphere.paper.state import Evidence
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.paper.verdict import Judge, decide
 from tests.paper.made import result

@@ -11,9 +11,9 @@ from hypersphere.paper import claims
 from hypersphere.paper.catalogue import CATALOGUE, named
 from hypersphere.paper.cells import TUNED, Protocol
 from hypersphere.paper.claim import Claim, Term, difference
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.history import VERSION_1
 from hypersphere.paper.reproduce import missing
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.verdict import TIME, Judge
 from hypersphere.report.markdown import results_page

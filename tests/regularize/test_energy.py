@@ -8,7 +8,7 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
-from hypersphere.util.draws import PROJECTIONS, normals
+from hypersphere.util.random_numbers import PROJECTIONS, normals
 from tests.regularize.networks import network
 
 

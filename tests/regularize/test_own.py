@@ -12,9 +12,9 @@ from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.regularize import WeightRegularizer
 from hypersphere.runs.build import build_method, regularizer_of
-from hypersphere.runs.idle import unused_options
+from hypersphere.runs.inactive import unused_options
 from hypersphere.sweeps.grid import Point
-from hypersphere.util.written import referred_to
+from hypersphere.util.references import import_reference
 from tests.networks import SMALL_ENCODER
 
 MODULE = """
@@ -72,7 +72,7 @@ def test_a_run_with_it(here):
 
 
 def test_it_comes_beside_the_energy_and_may_be_the_class_itself(here):
-    kind = referred_to("own_weights:Small")
+    kind = import_reference("own_weights:Small")
     config = recipe("byol-mhe", "digits", regularizer=kind, **SMALL)
     method = build_method(config, channels=1)
     energy = hs.EnergyRegularizer(method, 2, "geodesic", config.energy, where=config.energy_layers)

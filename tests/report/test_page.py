@@ -17,7 +17,7 @@ from hypersphere.data import SOURCES, Images
 from hypersphere.data.named import Source
 from hypersphere.report.chart import Line
 from hypersphere.report.page import write_report
-from hypersphere.report.portrait import portray
+from hypersphere.report.run_data import read_run_data
 from hypersphere.report.tables import evaluated
 from hypersphere.report.templating import render
 from hypersphere.train import read_metrics
@@ -245,12 +245,12 @@ def test_words_among_options():
 
 def test_features_that_are_no_numbers_are_told(copy, monkeypatch):
     monkeypatch.setattr(hs.Run, "encode", lambda self, images: torch.full((len(images), 4), math.nan))
-    assert portray(copy, "cpu", None).missing[0].endswith("features are not finite")
+    assert read_run_data(copy, "cpu", None).missing[0].endswith("features are not finite")
 
 
 def test_of_many_classes_the_first_five_are_told(copy):
     (copy / "evaluation.json").write_text('{"step": 3, "test": {"linear": {"top1": 61.25, "top5": 83.5}}}')
-    run = portray(copy, "cpu", None)
+    run = read_run_data(copy, "cpu", None)
     assert evaluated(run) == {("test", "linear"): "61.2"}
     run.written_by["classes"] = 100
     assert evaluated(run) == {("test", "linear"): "61.2 (top-5 83.5)"}
@@ -263,7 +263,7 @@ def test_collapse_is_told(copy):
         line = {"step": 90 + number, "epoch": epoch, "spread": 0.001, "effective_rank": 1.2}
         with open(copy / "metrics.jsonl", "a", encoding="utf-8") as metrics:
             metrics.write(json.dumps(line) + "\n")
-        assert (told in portray(copy, "cpu", None).missing) == (number == 1)
+        assert (told in read_run_data(copy, "cpu", None).missing) == (number == 1)
 
 
 @pytest.fixture(scope="module")

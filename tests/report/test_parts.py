@@ -14,11 +14,11 @@ from PIL import Image
 
 from hypersphere.config import recipe
 from hypersphere.data import Images
-from hypersphere.report.atlas import embedding, map_of
 from hypersphere.report.chart import Line, Scale, fitted, panel, round_ticks
 from hypersphere.report.density import on_circle
+from hypersphere.report.embedding_map import embedding, map_of
 from hypersphere.report.neighbours import nearest, neighbours
-from hypersphere.report.portrait import Portrait, Sample, Seen, labelled
+from hypersphere.report.run_data import RunData, Sample, Seen, labelled
 from hypersphere.report.sheet import sheet_style
 from hypersphere.sphere import unit
 from tests.tree import Tree
@@ -161,5 +161,5 @@ MANY = {"lr": 3, "tau": 0.5, "epochs": 7, "batch": 8, "hidden": 9}
 )
 def test_runs_are_named_by_what_tells_them_apart(made, names, tmp_path):
     configs = [recipe(method, "digits").replace(**options) for method, options in made]
-    runs = [Portrait(tmp_path / str(n), config, {}, [], {}, None, None) for n, config in enumerate(configs)]
+    runs = [RunData(tmp_path / str(n), config, {}, [], {}, None, None) for n, config in enumerate(configs)]
     assert [run.label for run in labelled(runs)] == names

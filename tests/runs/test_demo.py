@@ -4,7 +4,7 @@ import pytest
 
 import hypersphere.runs.demo
 from hypersphere.runs.demo import demo
-from hypersphere.train import Interrupted
+from hypersphere.train import RunInterrupted
 from hypersphere.util.files import next_free_folder
 
 
@@ -20,8 +20,8 @@ def test_the_demo_ends_with_a_table_and_says_where_it_is(tmp_path, capsys):
 
 def test_an_interrupted_demo_is_run_again(tmp_path, monkeypatch):
     def start(config):
-        raise Interrupted(3, 2)
+        raise RunInterrupted(3, 2)
 
     monkeypatch.setattr(hypersphere.runs.demo, "start", start)
-    with pytest.raises(Interrupted, match=r"^stopped: .*run the demo again$"):
+    with pytest.raises(RunInterrupted, match=r"^stopped: .*run the demo again$"):
         demo(tmp_path / "demo", epochs=1)

@@ -19,9 +19,9 @@ from hypersphere.errors import UserError
 from hypersphere.inference.embed import embed
 from hypersphere.inference.exporting import export
 from hypersphere.report.page import page
-from hypersphere.report.portrait import portray
+from hypersphere.report.run_data import read_run_data
 from hypersphere.runs import recipes
-from hypersphere.runs.idle import unused_options
+from hypersphere.runs.inactive import unused_options
 from hypersphere.runs.pretraining import agreeing
 from hypersphere.train import record
 from tests.folders import SMALL, draw, weights
@@ -82,7 +82,7 @@ def test_pictures_without_labels(folder, tmp_path, capsys):
     assert "uniformity_of_features" in run.metrics[-1]
     assert "39 training images, 39 of them monitored" in capsys.readouterr().err
     assert re.search(r": \d+ training images of /", hs.diagnose(run).of)
-    portrait = portray(run.path, "cpu", None)
+    portrait = read_run_data(run.path, "cpu", None)
     assert "the run holds out no images: those shown here are training images" in portrait.missing
     assert "Directions of the features of training images" in page([portrait])
     with pytest.raises(UserError, match="no labels"):
@@ -198,7 +198,7 @@ def test_small_sets_of_train_val_and_test(tmp_path, labelled, capsys):
         assert run.labelled == labelled
         assert f"10 training images, {6 if holdout == 'test' else 4} held out" in capsys.readouterr().err
         assert " held-out images of " in hs.diagnose(run).of
-        assert portray(run.path, "cpu", None).seen.sample.held_out
+        assert read_run_data(run.path, "cpu", None).seen.sample.held_out
 
 
 @pytest.mark.parametrize(("count", "batch", "few"), [(99, 16, True), (100, 16, False), (100, 15, True)])
@@ -262,7 +262,7 @@ def test_white_is_that_of_whatever_is_done_with_a_run(depths, tmp_path, capsys):
             np.load(tmp_path / f"{name}.npz")["vector"].tolist(),
             hs.load(exported, "cpu").encode([query, Image.open(query)]).tolist(),
             [hs.diagnose(of, data=data, images=4).findings for of in (run, exported) for data in (None, str(copy))],
-            portray(run.path, "cpu", None).seen.sample.images.pixels.tolist(),
+            read_run_data(run.path, "cpu", None).seen.sample.images.pixels.tolist(),
             re.findall("base64,[^)]*", page.read_text()),
         ]
     for plain, deep in zip(*found.values(), strict=True):
@@ -334,14 +334,14 @@ def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, 
     wanted = held_out.decoded(run.dataset.stored_side(run.config.size), 0, 1000).pixels
     for n in range(20):
         draw(folder / "red" / f"0{n:02}-later.png", 100 + n, (20, 180, 20))
-    found = portray(run.path, "cpu", None).seen.sample
+    found = read_run_data(run.path, "cpu", None).seen.sample
     assert torch.equal(found.images.pixels, wanted)
     twin = shutil.copytree(run.path, tmp_path / "twin")
-    assert portray(twin, "cpu", None).seen.sample is found
+    assert read_run_data(twin, "cpu", None).seen.sample is found
     listed = json.loads((twin / "files.json").read_text())
     listed["held_out"] = {name: values[1:] for name, values in listed["held_out"].items()}
     (twin / "files.json").write_text(json.dumps(listed))
-    assert torch.equal(portray(twin, "cpu", None).seen.sample.images.pixels, wanted[1:])
+    assert torch.equal(read_run_data(twin, "cpu", None).seen.sample.images.pixels, wanted[1:])
 
 
 def test_another_folder_is_measured_where_it_lies(folder, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hypersphere.data import Dataset, Given, Listing
+from hypersphere.data import Dataset, DataSpec, Listing
 from hypersphere.data.splits import share_held_out
 from hypersphere.errors import UserError
 from hypersphere.presets import folder_options
@@ -23,7 +23,7 @@ def test_a_batch_is_no_more_than_is_learnt_from(tmp_path, count):
 
 
 def parts(folder):
-    return Dataset.resolve(Given(str(folder))).parts
+    return Dataset.resolve(DataSpec(str(folder))).parts
 
 
 def test_few_images_have_a_larger_share_held_out():

@@ -16,11 +16,11 @@ from hypersphere.methods import METHODS, Batch
 from hypersphere.nn import ENCODERS
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer
 from hypersphere.runs import monitors
-from hypersphere.runs.build import build_method, view_recipe
-from hypersphere.runs.machine import execution_of
+from hypersphere.runs.build import build_method, view_pipeline
+from hypersphere.runs.machine import training_execution
 from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.pretraining import pretrain
-from hypersphere.train import Interrupted, load_checkpoint, read_metrics, record
+from hypersphere.train import RunInterrupted, load_checkpoint, read_metrics, record
 from hypersphere.views import Views
 from tests.networks import SMALL_ENCODER, small, those_of
 
@@ -55,7 +55,7 @@ def built(config, channels=1):
 
 
 def gradient_monitors(config, method, learnt, held_out, **options):
-    found = monitors_of(config, method, learnt, held_out, execution_of(config), **options)
+    found = monitors_of(config, method, learnt, held_out, training_execution(config), **options)
     return [monitor for monitor in found if isinstance(monitor, GradientMonitor)]
 
 
@@ -66,7 +66,7 @@ def norm_of_gradients(network):
 
 def by_hand(config, method, learnt, regularizer):
     sample = torch.arange(min(256, config.micro_batch or config.batch))
-    views = Views(view_recipe(config), config.seed).training(learnt.pixels, sample, 0)
+    views = Views(view_pipeline(config), config.seed).training(learnt.pixels, sample, 0)
     twins = copy.deepcopy(method), copy.deepcopy(method)
     twins[0](Batch(views, sample, learnt.labels[sample])).loss.backward()
     regularizer(twins[1]).backward()
@@ -174,7 +174,7 @@ def test_a_run_learns_the_same_with_the_monitor_and_without(name, tmp_path, monk
     watch = record.Record._run_monitors
     with monkeypatch.context() as patch:
         patch.setattr(record.Record, "_run_monitors", interrupted)
-        with pytest.raises(Interrupted):
+        with pytest.raises(RunInterrupted):
             pretrain(name, "digits", **options, out=tmp_path / "again")
     again = pretrain(resume=tmp_path / "again", progress=False)
     assert read_metrics(again.path / "metrics.jsonl") == watched.metrics
@@ -200,7 +200,7 @@ def test_who_has_no_ratios(digits, monkeypatch):
     assert len(gradient_monitors(clusters, built(clusters), *digits)) == 1
     assert gradient_monitors(clusters, built(clusters), *digits, whole=False) == []
     assert len(gradient_monitors(config, method, *digits, whole=False)) == 1
-    monkeypatch.setattr(monitors, "size", lambda: 2)  # a loss would wait for the other process
+    monkeypatch.setattr(monitors, "world_size", lambda: 2)  # a loss would wait for the other process
     assert gradient_monitors(config, method, *digits) == []
 
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from hypersphere import diagnose
 from hypersphere.config import recipe
-from hypersphere.data import Dataset, Given, Images, load_data
-from hypersphere.runs.build import build_method, view_recipe
-from hypersphere.runs.machine import execution_of
+from hypersphere.data import Dataset, DataSpec, Images, load_data
+from hypersphere.runs.build import build_method, view_pipeline
+from hypersphere.runs.machine import training_execution
 from hypersphere.runs.monitors import _watched, monitors_of
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.sphere import alignment, effective_rank, uniformity
@@ -24,13 +24,13 @@ def test_monitors_see_large_images_in_pieces(data, side, most):
     config = recipe("byol", data, encoder="hypersphere/digits", hidden=8, projection=4, device="cpu")
     pixels = torch.randint(0, 256, (240, 3, side, side), dtype=torch.uint8)
     images = Images(pixels, torch.arange(240) % 2, ("even", "odd"))
-    monitors = monitors_of(config, build_method(config, channels=3), images, images, execution_of(config))
+    monitors = monitors_of(config, build_method(config, channels=3), images, images, training_execution(config))
     encoder, seen = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten()), []
     encoder[0].register_forward_hook(lambda module, given, found: seen.append(len(found)))
     energies, spread, knn = (monitor(encoder) for monitor in monitors)
     assert (max(seen), sum(seen)) == (most, 5 * 240)
-    pair = Views(view_recipe(config), config.seed).training(pixels, torch.arange(240), 0)
-    features, one, other = map(encoder, (evaluation_view(pixels, view_recipe(config)), *pair))
+    pair = Views(view_pipeline(config), config.seed).training(pixels, torch.arange(240), 0)
+    features, one, other = map(encoder, (evaluation_view(pixels, view_pipeline(config)), *pair))
     assert energies["uniformity_of_features"] == pytest.approx(float(uniformity(features)), rel=1e-4)
     assert knn["uniformity_of_features"] == pytest.approx(float(uniformity(features)), rel=1e-4)
     assert spread["alignment"] == pytest.approx(float(alignment(one, other)), rel=1e-4)
@@ -50,7 +50,7 @@ def test_of_sorted_arrays_all_classes_are_watched_and_diagnosed(tmp_path):
             seen.extend(x[:, :, 0, 0].mean(1).tolist())
             return x.flatten(1)
 
-    energies, *_ = monitors_of(config, build_method(config, channels=3), *images, execution_of(config))
+    energies, *_ = monitors_of(config, build_method(config, channels=3), *images, training_execution(config))
     energies(Shade())
     assert len(seen) == 1024
     assert len(set(seen)) == 5
@@ -64,7 +64,7 @@ def test_one_image_is_too_few_to_watch():
     method, (learnt, held_out) = build_method(config, channels=1), load_data("digits")
     for count, monitors in ((1, 0), (2, 3)):
         few = held_out[torch.arange(count)]
-        found = monitors_of(config, method, learnt, few, execution_of(config))
+        found = monitors_of(config, method, learnt, few, training_execution(config))
         assert len(found) == monitors
         assert all(math.isfinite(value) for monitor in found for value in monitor(method.encoder).values())
 
@@ -73,5 +73,5 @@ def test_one_image_is_too_few_to_watch():
 def test_however_few_images_a_class_has_a_fifth_is_watched(counts, watched):
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     images = Images(torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels, tuple(map(str, range(len(counts)))))
-    rest, some = _watched(Dataset.resolve(Given("own.npz")), images, images)
+    rest, some = _watched(Dataset.resolve(DataSpec("own.npz")), images, images)
     assert (len(some), len(rest)) == (watched, len(labels) - watched)

@@ -11,7 +11,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.inference.exporting import export
-from hypersphere.report.portrait import portray, sample_of
+from hypersphere.report.run_data import read_run_data, sample_of
 from tests.folders import SMALL, weights
 from tests.processes import without_privileges
 
@@ -19,7 +19,7 @@ from tests.processes import without_privileges
 def test_a_folder_that_has_moved(folder, tmp_path, capsys):
     """Everything goes on with it as if it were where it was."""
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **SMALL)
-    found, seen = run.evaluate(("knn",)), portray(run.path, "cpu", None).seen
+    found, seen = run.evaluate(("knn",)), read_run_data(run.path, "cpu", None).seen
     diagnosed, listed = hs.diagnose(run), (run.path / "files.json").read_bytes()
     now = folder.rename(tmp_path / "elsewhere")
     told = f"{run.path}: none of its 32 images exists, such as {folder}/"
@@ -30,14 +30,14 @@ def test_a_folder_that_has_moved(folder, tmp_path, capsys):
         assert told in line
         assert line.endswith(f"if {folder} has moved, pass its new location as --root")
     sample_of.cache_clear()
-    assert any(told in line for line in portray(run.path, "cpu", None).missing)
+    assert any(told in line for line in read_run_data(run.path, "cpu", None).missing)
 
     again = ["evaluate", str(run.path), "--device", "cpu", "--probes", "knn", "--root"]
     assert main([*again, str(now)]) == 0
     assert hs.load_run(run.path).evaluations["validation"] == found
     assert hs.load_run(run.path, "cpu", root=now).evaluate(("knn",)) == found
     assert hs.diagnose(run.path, root=now, device="cpu").findings == diagnosed.findings
-    assert torch.equal(portray(run.path, "cpu", now).seen.features, seen.features)
+    assert torch.equal(read_run_data(run.path, "cpu", now).seen.features, seen.features)
     (run.path / "checkpoint.pt").unlink()
     went_on = hs.pretrain(resume=run.path, root=now, progress=False)
     assert torch.equal(weights(went_on), weights(run))
@@ -60,7 +60,7 @@ def test_a_root_that_an_older_run_kept_is_no_move(folder, tmp_path):
     (run.path / "run.json").write_text(json.dumps(record))
     assert hs.load_run(run.path, "cpu").evaluate("knn") == run.evaluate("knn")
     assert hs.diagnose(run.path, device="cpu").findings == hs.diagnose(run).findings
-    assert portray(run.path, "cpu", None).seen
+    assert read_run_data(run.path, "cpu", None).seen
     hs.pretrain(resume=run.path, progress=False)
 
 
@@ -71,12 +71,12 @@ def test_a_report_looks_elsewhere_only_for_what_has_moved(folder, tmp_path):
         runs.append(hs.pretrain("byol", data=tmp_path / name, out=tmp_path / f"run-{name}", **SMALL).path)
     np.savez(tmp_path / "a.npz", images=np.zeros((40, 16, 16), np.uint8))
     runs.append(hs.pretrain("byol", data=tmp_path / "a.npz", out=tmp_path / "arrays", **SMALL).path)
-    stays, goes, arrays = (portray(run, "cpu", None).seen.sample.images.pixels for run in runs)
+    stays, goes, arrays = (read_run_data(run, "cpu", None).seen.sample.images.pixels for run in runs)
     now = (tmp_path / "goes").rename(tmp_path / "gone")
     for path in now.glob("*/*.*"):
         path.write_bytes((folder / "blue/01.png").read_bytes())
     sample_of.cache_clear()
-    found = [portray(run, "cpu", now).seen.sample.images.pixels for run in runs]
+    found = [read_run_data(run, "cpu", now).seen.sample.images.pixels for run in runs]
     assert torch.equal(found[0], stays)
     assert not torch.equal(found[1], goes[: len(found[1])])
     assert torch.equal(found[2], arrays)

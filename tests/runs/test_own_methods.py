@@ -14,9 +14,9 @@ from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Method
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.report.page import _own_loss
-from hypersphere.report.portrait import portray
+from hypersphere.report.run_data import read_run_data
 from hypersphere.runs.build import build_method, regularizer_of
-from hypersphere.util.written import referred_to
+from hypersphere.util.references import import_reference
 from tests.networks import SMALL_ENCODER
 
 METHOD = """
@@ -83,13 +83,13 @@ def test_a_method_of_ones_own(own_folder, capsys):
     assert main(["evaluate", str(run), "--probes", "knn"]) == 0
     assert main(["pretrain", "--resume", str(run)]) == 0
     assert main(["report", str(run), "--out", "page.html"]) == 0
-    assert _own_loss(portray(run, "cpu", None)) == "mine"  # and not the whole loss
+    assert _own_loss(read_run_data(run, "cpu", None)) == "mine"  # and not the whole loss
     capsys.readouterr()
     assert main(["methods", "own_nets:Mine-mhe"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("own_nets:Mine-mhe\n\nViews alike, projections apart.\n\n")
     assert told.endswith(", energy 10.0, energy_layers\n    heads, projection 8\n")
-    again = hs.pretrain(referred_to("own_nets:Mine"), "digits", encoder="own_nets:Small", epochs=1, progress=False)
+    again = hs.pretrain(import_reference("own_nets:Mine"), "digits", encoder="own_nets:Small", epochs=1, progress=False)
     assert again.config.method == "own_nets:Mine"
     assert again.config.energy == again.config.uniformity == 0
 
@@ -252,7 +252,7 @@ def test_our_classes_are_known_by_their_names(own_folder):
     small = {"encoder": "own_nets:Small", "epochs": 1}
     run = hs.pretrain(BYOL, data="digits", hidden=16, progress=False, **small)
     assert run.config.method == "byol"
-    mine = referred_to("own_nets:Mine")
+    mine = import_reference("own_nets:Mine")
     options = {**small, "probes": ["knn"], "out": "sweep"}
     found = hs.sweep(mine, "digits", over={"method": [BYOL, mine]}, workers=0, hidden=16, **options)
     assert [result.config.method for result in found] == ["byol", "own_nets:Mine"]

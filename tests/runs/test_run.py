@@ -24,12 +24,12 @@ from hypersphere.methods import METHODS
 from hypersphere.presets import DATA
 from hypersphere.runs import machine
 from hypersphere.runs.build import build_method
-from hypersphere.runs.idle import unused_options
+from hypersphere.runs.inactive import unused_options
 from hypersphere.runs.machine import provenance
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.train import load_checkpoint, save_checkpoint
-from hypersphere.util.files import own
-from hypersphere.views import RECIPES, evaluation_view
+from hypersphere.util.files import lock_folder
+from hypersphere.views import PIPELINES, evaluation_view
 from tests.networks import SMALL_ENCODER
 
 OPTIONS = {"encoder": SMALL_ENCODER, "epochs": 1, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
@@ -71,7 +71,7 @@ def test_a_commit_is_dirty_where_code_has_changed(tmp_path, monkeypatch):
 
 def test_a_loaded_run_encodes_as_evaluation_does(trained):
     images, _ = load_data("digits")
-    wanted = extract(trained.encoder, images.pixels, lambda pixels: evaluation_view(pixels, RECIPES["digits"]))
+    wanted = extract(trained.encoder, images.pixels, lambda pixels: evaluation_view(pixels, PIPELINES["digits"]))
     run = hs.load_run(trained.path, torch.device("cpu"))
     run.encoder.train()
     for pixels in (images.pixels, images.pixels.numpy()):
@@ -333,7 +333,7 @@ def test_an_unfinished_run_is_evaluated_as_such(folder, capsys):
 
 
 def test_two_do_not_work_in_one_folder(folder):
-    with own(folder), pytest.raises(UserError, match="is in use by another process"):
+    with lock_folder(folder), pytest.raises(UserError, match="is in use by another process"):
         hs.pretrain(resume=folder, progress=False)
     assert hs.pretrain(resume=folder, progress=False).step == 8
 

@@ -20,7 +20,7 @@ from hypersphere.sphere import (
     spherical_kmeans,
     wasserstein_uniformity,
 )
-from hypersphere.util.draws import LEARNABILITY, permutation
+from hypersphere.util.random_numbers import LEARNABILITY, permutation
 
 OF_POINTS = (rankme, alpha_req, wasserstein_uniformity, cluster_learnability, intrinsic_dimension)
 

@@ -10,7 +10,7 @@ import hypersphere as hs
 from hypersphere.sphere import pairwise
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.potentials import floor
-from hypersphere.sphere.spread import Sketching, random_directions
+from hypersphere.sphere.spread import SigregLoss, random_directions
 from tests.sphere import reference
 
 
@@ -156,10 +156,10 @@ def test_directions_are_unit_even_and_those_of_their_seed_and_step():
 
 
 def test_sketching_draws_anew_at_each_call_and_resumes_where_it_was():
-    x, sketching = points(), Sketching(directions=3, seed=4)
+    x, sketching = points(), SigregLoss(directions=3, seed=4)
     values = [sketching(x) for _ in range(3)]
     assert values == [hs.sigreg(x, 3, seed=4, step=step) for step in range(3)]
-    resumed = Sketching(directions=3, seed=4)
+    resumed = SigregLoss(directions=3, seed=4)
     resumed.load_state_dict(sketching.state_dict())
     assert resumed(x) == hs.sigreg(x, 3, seed=4, step=3)
 
@@ -222,7 +222,7 @@ def test_compiles_as_one_graph(loss):
 
 
 def test_sketching_compiles_and_still_counts():
-    x, sketching = torch.randn(9, 5), Sketching(directions=3)
+    x, sketching = torch.randn(9, 5), SigregLoss(directions=3)
     compiled = torch.compile(sketching, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(
         torch.stack([compiled(x), compiled(x)]), torch.stack([hs.sigreg(x, 3, step=s) for s in (0, 1)])

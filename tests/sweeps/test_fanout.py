@@ -12,7 +12,7 @@ import pytest
 
 from hypersphere.errors import UserError
 from hypersphere.sweeps import FanOut, Work, attempt, fan_out, processes, time_left
-from hypersphere.util.files import own
+from hypersphere.util.files import lock_folder
 
 # notes its process, the GPU it sees, and how often it was tried; then what is said
 NOTE = """if True:
@@ -117,17 +117,18 @@ def test_gpus_are_those_that_this_process_may_use(monkeypatch):
 
 def test_no_two_work_in_one_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attempt, "PATIENCE", 0.3)
-    with own(tmp_path):
+    with lock_folder(tmp_path):
         assert attempt.attempt(lambda: pytest.fail("it ran"), tmp_path) == 2
         assert "is in use by another process" in capsys.readouterr().err
-        with pytest.raises(UserError, match="in use"), own(tmp_path):
+        with pytest.raises(UserError, match="in use"), lock_folder(tmp_path):
             pass
-    with own(tmp_path, 1.0):
+    with lock_folder(tmp_path, 1.0):
         pass
-    code = f"from hypersphere.util.files import own\nimport pathlib, time\nwith own(pathlib.Path({str(tmp_path)!r})):\n"
+    code = "import pathlib, time\nfrom hypersphere.util.files import lock_folder\n"
+    code += f"with lock_folder(pathlib.Path({str(tmp_path)!r})):\n"
     other = subprocess.Popen([sys.executable, "-c", code + "    print(flush=True); time.sleep(0.5)"], stdout=-1)
     other.stdout.readline()
-    with own(tmp_path, 20.0):
+    with lock_folder(tmp_path, 20.0):
         assert other.wait(20) == 0
     other.stdout.close()
 
@@ -144,10 +145,10 @@ fan_out(works, Path(sys.argv[1]), FanOut(workers=2), "cpu")
 
 
 def test_in_this_process_the_signal_is_that_of_the_run(tmp_path):
-    from hypersphere.train import Interrupted
+    from hypersphere.train import RunInterrupted
 
     def stopped():
-        raise Interrupted(3, signal.SIGTERM)
+        raise RunInterrupted(3, signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt) as told:
         fan_out([Work("a", "the run a", stopped)], tmp_path, FanOut(workers=0), "cpu")

@@ -36,8 +36,8 @@ SWEEP = ["sweep", "byol", "--data", "digits", *WORDS, *OF_SWEEP]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    out = tmp_path_factory.mktemp("undisturbed")
+def finished_sweep(tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished_sweep")
     return out, hs.sweep("byol", "digits", over=OVER, probes=["knn"], out=out, workers=0, **SMALL)
 
 
@@ -53,7 +53,7 @@ def processes_of(parent):
     }
 
 
-def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(undisturbed, tmp_path, capsys):
+def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(finished_sweep, tmp_path, capsys):
     out = tmp_path / "sweep"
     command = [sys.executable, "-m", "hypersphere", *SWEEP, "--workers", "1", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -83,14 +83,14 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(undisturbed, 
 
     assert main([*SWEEP, "--workers", "0", "--out", str(out)]) == 0
     assert "resuming at step" in capsys.readouterr().err
-    there, results = undisturbed
+    there, results = finished_sweep
     assert metrics(out) == metrics(there)
     evaluations = {name: result.evaluation for name, result in results_in(out).items()}
     assert evaluations == {name_of(result.cell, result.config): result.evaluation for result in results}
 
 
-def test_said_again_it_repeats_nothing_but_measures_what_is_new(undisturbed, capsys, monkeypatch):
-    out, results = undisturbed
+def test_said_again_it_repeats_nothing_but_measures_what_is_new(finished_sweep, capsys, monkeypatch):
+    out, results = finished_sweep
     words = [*SWEEP, "--workers", "0", "--out", str(out)]
     monkeypatch.setattr("hypersphere.sweeps.grid.run_jobs", lambda jobs, *_: pytest.fail("it ran") if jobs else {})
     assert main(words) == 0
@@ -110,8 +110,8 @@ def test_said_again_it_repeats_nothing_but_measures_what_is_new(undisturbed, cap
     ]  # fmt: skip
 
 
-def test_a_result_says_all_of_its_run(undisturbed):
-    out, (first, _) = undisturbed
+def test_a_result_says_all_of_its_run(finished_sweep):
+    out, (first, _) = finished_sweep
     (file,) = out.glob("results/*" + first.hash + ".json")
     record = json.loads(file.read_text())
     assert record["hash"] == recipe("byol", "digits", **SMALL, lr=0.004).hash
@@ -345,7 +345,7 @@ def test_changed_arrays_are_another_run(tmp_path):
     assert name_with(ones) == name_with(ones)
 
 
-def test_the_table_of_a_sweep_is_whole_in_a_log(undisturbed, capsys, monkeypatch):
+def test_the_table_of_a_sweep_is_whole_in_a_log(finished_sweep, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     values = {"method": "byol", "lr": 0.00012345, "energy_layers": ("projector", "predictor"), "weight_decay": 1.25e-6}
     values |= {"encoder": "torchvision/resnet18", "crop_min": 0.2, "data": "x[old]", "temperature": 0.12345}

@@ -20,9 +20,9 @@ from hypersphere.optim import LARS
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.runs.pretraining import pretrain
 from hypersphere.train import (
-    Interrupted,
     Log,
     Plan,
+    RunInterrupted,
     Trainer,
     load_checkpoint,
     read_metrics,
@@ -32,8 +32,8 @@ from hypersphere.train import (
     train,
 )
 from hypersphere.train.stopping import asked
-from hypersphere.util.launch import remember_launcher
-from hypersphere.views import RECIPES, Views
+from hypersphere.util.launcher import remember_launcher
+from hypersphere.views import PIPELINES, Views
 from tests.networks import SMALL_ENCODER
 from tests.pictures import risen
 
@@ -117,7 +117,7 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
     saved = []
     trainer = trainer_of(method())
     log = Log(tmp_path)
-    feed = partial(MemoryLoader(images, Recorder(RECIPES["digits"], 0)).training, dtype=torch.float32)
+    feed = partial(MemoryLoader(images, Recorder(PIPELINES["digits"], 0)).training, dtype=torch.float32)
     train(trainer, feed, plan, log=log, save=lambda: saved.append(trainer.step), monitors=[Monitor()])
     log.close()
     assert saved == [4, 6]
@@ -140,7 +140,7 @@ def test_checkpoints_go_by_the_clock_or_by_updates(monkeypatch):
 
 
 def feed_of(images):
-    return partial(MemoryLoader(images, Views(RECIPES["digits"], 0)).training, dtype=torch.float32)
+    return partial(MemoryLoader(images, Views(PIPELINES["digits"], 0)).training, dtype=torch.float32)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
@@ -169,7 +169,7 @@ def test_impatience_does_not_cost_the_checkpoint(tmp_path):
 
     before = {s: signal.signal(s, disturb) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with contextlib.closing(Log(tmp_path)) as log, pytest.raises(Interrupted) as stop:
+        with contextlib.closing(Log(tmp_path)) as log, pytest.raises(RunInterrupted) as stop:
             train(trainer_of(method()), feed_of(images), plan, log=log, save=save)
         assert [signal.getsignal(s) for s in before] == [disturb, disturb]
     finally:
@@ -292,9 +292,9 @@ def test_the_test_set_is_for_the_final_number(tmp_path):
     run = pretrain("byol", "digits", epochs=1, holdout="test", knn_every=1, out=tmp_path / "run", **SMALL)
     train, _ = load_data("digits", "test")
     rest, some = balanced(train.labels, SOURCES["digits"].validation_per_class)
-    on_training_images = KnnMonitor(1, train[rest], train[some], RECIPES["digits"], 20, 0.1)(run.encoder)
+    on_training_images = KnnMonitor(1, train[rest], train[some], PIPELINES["digits"], 20, 0.1)(run.encoder)
     assert run.metrics[-1]["knn"] == on_training_images["knn"]
-    with pytest.raises(UserError, match="learnt from the validation images"):
+    with pytest.raises(UserError, match="was trained on the validation images"):
         run.evaluate(("knn",), holdout="validation")
 
 
@@ -387,4 +387,4 @@ def test_a_process_whose_launcher_is_gone_is_asked_to_stop(monkeypatch):
     assert asked([signal.SIGINT]) == signal.SIGINT
     remember_launcher()
     assert asked([]) == 0
-    monkeypatch.setattr("hypersphere.util.launch._launcher", [])
+    monkeypatch.setattr("hypersphere.util.launcher._launcher", [])

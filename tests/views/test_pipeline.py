@@ -7,7 +7,7 @@ from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
 from hypersphere.errors import UserError
-from hypersphere.views import RECIPES, Recipe, Views, evaluation_view, with_small_crops
+from hypersphere.views import PIPELINES, ViewPipeline, Views, evaluation_view, with_small_crops
 from hypersphere.views.pipeline import Augmentation, draw
 
 SAMPLES = torch.arange(20_000)
@@ -20,12 +20,12 @@ def drawn(how, shape=(32, 32), sample=SAMPLES, **options):
 def test_a_view_is_a_function_of_seed_epoch_sample_and_view():
     pixels = torch.randint(0, 256, (1000, 3, 32, 32), dtype=torch.uint8)
     sample = torch.tensor([5, 900, 3, 999, 17, 0, 1, 2])
-    first, second = Views(RECIPES["cifar10"], seed=1).training(pixels, sample, epoch=4)
-    again, _ = Views(RECIPES["cifar10"], seed=1).training(pixels, sample[2:3], epoch=torch.tensor(4))
+    first, second = Views(PIPELINES["cifar10"], seed=1).training(pixels, sample, epoch=4)
+    again, _ = Views(PIPELINES["cifar10"], seed=1).training(pixels, sample[2:3], epoch=torch.tensor(4))
     torch.testing.assert_close(first[2:3], again)  # whatever else is in the batch
     assert (first != second).any(dim=(1, 2, 3)).all()
     for seed, epoch in ((2, 4), (1, 5)):
-        other, _ = Views(RECIPES["cifar10"], seed).training(pixels, sample, epoch)
+        other, _ = Views(PIPELINES["cifar10"], seed).training(pixels, sample, epoch)
         assert (first != other).any(dim=(1, 2, 3)).all()
 
 
@@ -72,12 +72,12 @@ def test_shares_and_ranges():
 
 
 def test_digits_are_never_flipped():
-    assert not drawn(RECIPES["digits"].augmentations[0]).flip.any()
-    assert not drawn(RECIPES["digits"].probe).flip.any()
+    assert not drawn(PIPELINES["digits"].augmentations[0]).flip.any()
+    assert not drawn(PIPELINES["digits"].probe).flip.any()
 
 
 def test_imagenet_views_differ_as_in_byol():
-    one, two = RECIPES["imagenet"].augmentations
+    one, two = PIPELINES["imagenet"].augmentations
     assert (one.blur, one.solarize, two.blur, two.solarize) == (1.0, 0.0, 0.1, 0.2)
 
 
@@ -92,7 +92,7 @@ def test_imagenet_views_differ_as_in_byol():
 )
 def test_evaluation_crops(name, shape, resize, crop, size):
     images = torch.randint(0, 256, (2, 3, *shape), dtype=torch.uint8)
-    recipe = RECIPES[name]
+    recipe = PIPELINES[name]
     x = images.float() / 255
     if resize:
         x = tv.resize(x, [resize], InterpolationMode.BICUBIC, antialias=True).clamp(0, 1)
@@ -102,9 +102,9 @@ def test_evaluation_crops(name, shape, resize, crop, size):
     torch.testing.assert_close(evaluation_view(images, recipe), wanted, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", PIPELINES)
 def test_every_recipe_gives_finite_views_of_its_size(name):
-    recipe = RECIPES[name]
+    recipe = PIPELINES[name]
     shape = {"digits": (1, 8, 8), "imagenet": (3, 240, 250), "stl10": (3, 96, 96)}.get(name, (3, 32, 32))
     images = torch.randint(0, 256, (3, *shape), dtype=torch.uint8)
     views = Views(recipe, 0)
@@ -118,7 +118,7 @@ def test_every_recipe_gives_finite_views_of_its_size(name):
 
 @pytest.mark.parametrize("name", ["cifar10", "digits"])
 def test_small_crops_come_after_two_views_that_stay_as_they_are(name):
-    recipe, channels = RECIPES[name], len(RECIPES[name].mean)
+    recipe, channels = PIPELINES[name], len(PIPELINES[name].mean)
     images = torch.randint(0, 256, (5, channels, recipe.size, recipe.size), dtype=torch.uint8)
     sample = torch.tensor([4, 0, 2])
     wanted = Views(recipe, 1).training(images, sample, 3)
@@ -130,7 +130,7 @@ def test_small_crops_come_after_two_views_that_stay_as_they_are(name):
 
 
 def test_small_crops_show_less_of_the_image():
-    large, _, small = with_small_crops(RECIPES["cifar10"], 1).augmentations
+    large, _, small = with_small_crops(PIPELINES["cifar10"], 1).augmentations
     assert (small.crop, small.size) == ((0.04, 0.25), 16)
     areas = [(d.height * d.width).mean().item() / 1024 for d in (drawn(large), drawn(small))]
     assert areas[0] == pytest.approx(0.52, abs=0.03)
@@ -139,11 +139,11 @@ def test_small_crops_show_less_of_the_image():
 
 def test_a_config_says_how_many_small_crops_there_are():
     from hypersphere.config import recipe
-    from hypersphere.runs.build import view_recipe
+    from hypersphere.runs.build import view_pipeline
 
     config = recipe("swav", "cifar10", small_crops=4, crop_min=0.2)
-    assert [how.size for how in view_recipe(config).augmentations] == [None, None, 16, 16, 16, 16]
-    assert view_recipe(config).augmentations[2].crop == (0.1, 0.25)
+    assert [how.size for how in view_pipeline(config).augmentations] == [None, None, 16, 16, 16, 16]
+    assert view_pipeline(config).augmentations[2].crop == (0.1, 0.25)
     told = r"`small_crops` is not an option of byol \(swav, dino, deepcluster, obow have it\)"
     with pytest.raises(UserError, match=told):
         recipe("byol", "cifar10", small_crops=4)
@@ -151,13 +151,13 @@ def test_a_config_says_how_many_small_crops_there_are():
         config.replace(small_crops=-1)
     for side, pixels in ((0.02, 0), (0.1, 3)):
         with pytest.raises(UserError, match=rf"`small_side` {side} makes views of {pixels} of 32 pixels .* 4 or more"):
-            view_recipe(config.replace(small_side=side))
-        assert len(view_recipe(config.replace(small_side=side, small_crops=0)).augmentations) == 2
-    assert view_recipe(config.replace(small_side=0.125)).augmentations[2].size == 4
+            view_pipeline(config.replace(small_side=side))
+        assert len(view_pipeline(config.replace(small_side=side, small_crops=0)).augmentations) == 2
+    assert view_pipeline(config.replace(small_side=0.125)).augmentations[2].size == 4
 
 
 def test_small_crops_are_as_large_as_blur_needs_them():
-    large = RECIPES["imagenet"]
+    large = PIPELINES["imagenet"]
     with pytest.raises(UserError, match="makes views of 11 of 224 pixels a side: they must have 12 or more"):
         with_small_crops(large, 1, 0.05)
     least = with_small_crops(large, 1, 0.054)
@@ -177,11 +177,11 @@ def test_small_crops_are_as_large_as_blur_needs_them():
     ],
 )
 def test_images_that_are_no_bytes_by_channel_are_refused(images):
-    views = Views(RECIPES["cifar10"], 0)
+    views = Views(PIPELINES["cifar10"], 0)
     for use in (
         lambda: views.training(images, torch.arange(2), 0),
         lambda: views.probing(images, torch.arange(2), 0),
-        lambda: evaluation_view(images, RECIPES["cifar10"]),
+        lambda: evaluation_view(images, PIPELINES["cifar10"]),
     ):
         with pytest.raises(UserError, match=r"^images must be bytes \(uint8, 0 to 255\) of shape N × 3 × H × W, got "):
             use()
@@ -193,7 +193,7 @@ def test_recipes_that_cannot_be():
             Augmentation(crop=crop)
     for mean, std in (((0.5,) * 2, (0.5,) * 2), ((0.5,) * 3, (0.5,)), ((), ())):
         with pytest.raises(UserError, match="`mean` and `std` must be of one channel or three"):
-            Recipe(32, mean, std, (), Augmentation())
+            ViewPipeline(32, mean, std, (), Augmentation())
     for wrong in ({"crop": (2.0, 3.0)}, {"crop": 0}, {"resize": 36.5}):
         with pytest.raises(UserError, match="must be a whole number of pixels"):
-            Recipe(32, (0.5,), (0.5,), (), Augmentation(), **wrong)
+            ViewPipeline(32, (0.5,), (0.5,), (), Augmentation(), **wrong)

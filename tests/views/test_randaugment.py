@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
-from hypersphere.util.draws import OPERATIONS as STREAM
-from hypersphere.util.draws import uniforms
-from hypersphere.views import POLICIES, RECIPES, Views, pipeline
+from hypersphere.util.random_numbers import OPERATIONS as STREAM
+from hypersphere.util.random_numbers import uniforms
+from hypersphere.views import PIPELINES, POLICIES, Views, pipeline
 from hypersphere.views.randaugment import DEVIATION, NAMES, NUMBERS, chosen, operation, randaugment, selected
 
 
@@ -189,7 +189,7 @@ def test_all_operations_are_drawn_about_equally_and_at_nearly_full_strength():
 
 def test_views_have_them_and_are_of_the_sample_alone():
     how = pipeline.replace(POLICIES["infomin"], operations=2)
-    recipe = pipeline.replace(RECIPES["cifar10"], augmentations=(how, how))
+    recipe = pipeline.replace(PIPELINES["cifar10"], augmentations=(how, how))
     pixels = torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8)
     one, other = Views(recipe, seed=3).training(pixels, torch.arange(40), epoch=2)
     some, _ = Views(recipe, seed=3).training(pixels, torch.tensor([7, 31]), epoch=2)

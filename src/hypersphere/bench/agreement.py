@@ -11,7 +11,7 @@ from hypersphere.bench.timing import Figures
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.optim import warmup_cosine
-from hypersphere.runs.build import plan_of, view_recipe
+from hypersphere.runs.build import plan_of, view_pipeline
 from hypersphere.runs.machine import Execution
 
 TOLERANCE = 0.01  # largest relative difference of the loss at each of the first 50 updates
@@ -45,7 +45,7 @@ def first_losses(config: Config, how: Execution, images: Images, updates: int) -
     torch.manual_seed(config.seed)
     with how.applied(), _without_tf32(how):
         trainer, update = build(config, how, images.channels, len(images.classes))
-        loader = images.loader(view_recipe(config), config.seed, how.device)
+        loader = images.loader(view_pipeline(config), config.seed, how.device)
         losses, batches = [], loader.training(plan.order(0, how.device), trainer.input_type)
         for step, batch in zip(range(updates), batches, strict=False):
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)

@@ -17,9 +17,9 @@ from hypersphere.config import Config
 from hypersphere.data import Dataset, Images, Listing
 from hypersphere.data.decode import read_pixels
 from hypersphere.data.loader import Crops
-from hypersphere.runs.build import plan_of, view_recipe
+from hypersphere.runs.build import plan_of, view_pipeline
 from hypersphere.runs.machine import Execution
-from hypersphere.views.crops import crop_numbers, crops, smallest_side
+from hypersphere.views.crops import crop_draws, crops, decode_side
 
 
 def draw_folder(images: Images, folder: Path, count: int, width: int = 500, height: int = 375) -> None:
@@ -60,7 +60,7 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
     plan, device = plan_of(config, len(files)), how.device
     torch.manual_seed(config.seed)
     trainer, update = build(config, how, channels=3, classes=max(2, len(files.classes)))
-    recipe, workers = view_recipe(config), Dataset.resolve(config).workers
+    recipe, workers = view_pipeline(config), Dataset.resolve(config).workers
     made = Crops(files.loader(recipe, config.seed, device, workers), recipe, trainer.input_type)
     coming = made.batches(plan.order(0, device))
     durations, memory = [], []
@@ -90,10 +90,10 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
 
 def decoding(config: Config, files: Listing, device: torch.device, count: int = 256) -> dict[str, Figures]:
     """Images per second that one core decodes, that it decodes and crops, and that the GPU decodes if it can."""
-    recipe, paths = view_recipe(config), files.paths[:count]
-    numbers = crop_numbers(recipe, torch.arange(len(paths)), 0, 0)
+    recipe, paths = view_pipeline(config), files.paths[:count]
+    numbers = crop_draws(recipe, torch.arange(len(paths)), 0, 0)
     began = time.perf_counter()
-    images = [read_pixels(Path(path), smallest_side(recipe)) for path in paths]
+    images = [read_pixels(Path(path), decode_side(recipe)) for path in paths]
     middle = time.perf_counter()
     for image, number in zip(images, numbers, strict=True):
         crops(image, number, recipe)

@@ -21,11 +21,11 @@ from hypersphere.data import Dataset, Images, Listing
 from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract, linear, linear_cached
-from hypersphere.runs.build import build_method, view_recipe
-from hypersphere.runs.machine import Execution, execution_of, provenance
+from hypersphere.runs.build import build_method, view_pipeline
+from hypersphere.runs.machine import Execution, provenance, training_execution
 from hypersphere.runs.recipes import recipe_for
+from hypersphere.util.console import notify
 from hypersphere.util.files import write_json
-from hypersphere.util.progress import tell
 from hypersphere.views import Views
 
 Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"]
@@ -58,7 +58,7 @@ class Bench:
         """Updates of each method, and of lightly."""
         found = {}
         for config in self.configs:
-            tell(f"timing updates of {_title(config)}")
+            notify(f"timing updates of {_title(config)}")
             found[_title(config)] = step.time_step(config, self.how, self.images)
             _empty_cache()
         if self.peer:
@@ -75,11 +75,11 @@ class Bench:
 
     def _peers(self) -> dict[str, Figures]:
         config = self.configs[0]
-        recipe = view_recipe(config)
+        recipe = view_pipeline(config)
         given = (config, self.images, recipe.augmentations[0], recipe.size, self.how.device)
         found = {}
         for name, fast in (("lightly", False), ("lightly bf16 channels_last", True)):
-            tell(f"timing the same updates with {name}")
+            notify(f"timing the same updates with {name}")
             rate = lightly.images_per_second(*given, fast=fast)
             found[name] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
             _empty_cache()
@@ -88,17 +88,17 @@ class Bench:
     def first(self) -> dict[str, Figures]:
         """Seconds from the start of the command to the first update."""
         config = self.configs[-1]
-        tell(f"timing the first update of {config.title}, from the start of its command")
+        notify(f"timing the first update of {config.title}, from the start of its command")
         return {config.title: {"first_update_s": step.seconds_to_first_update(config)}}
 
     def probes(self) -> dict[str, Figures]:
         """Seconds of the linear probes, with an encoder that is not trained."""
         config, device = self.configs[0], self.how.device
-        recipe, images = view_recipe(config), self.images.labelled
+        recipe, images = view_pipeline(config), self.images.labelled
         encoder = build_method(config, self.images.channels).encoder.to(device).to(memory_format=self.how.layout)
         test = images[torch.arange(min(10_000, len(images)), device=device)]
         view, precision = center_view(recipe), self.how.precision
-        tell("timing the linear probe of 80 epochs")
+        notify("timing the linear probe of 80 epochs")
         began = now(device)
         shown = (some.loader(recipe, 0, device) for some in (images, test))
         linear(encoder, *shown, precision=precision)
@@ -109,17 +109,17 @@ class Bench:
 
     def energy(self) -> dict[str, Figures]:
         """Time and memory of the energy of many neurons."""
-        tell("timing the energy of many neurons")
+        notify("timing the energy of many neurons")
         if self.how.device.type == "cuda":
             return {"131072 × 1024": energy.on_gpu(self.how.device)}
         return {"4096 × 512": energy.on_cpu()}
 
     def views(self) -> dict[str, Figures]:
         """Images per second for which one core makes two views."""
-        recipe = view_recipe(self.configs[0])
+        recipe = view_pipeline(self.configs[0])
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        tell("timing views on one core")
+        notify("timing views on one core")
         ours, sample = Views(recipe, 0), torch.arange(min(512, len(self.images)))
         pixels = self.images.pixels.cpu()
         ms = milliseconds(lambda: ours.training(pixels, sample, 0), pixels.device, 10)
@@ -133,12 +133,12 @@ class Bench:
 
     def agreement(self) -> dict[str, Figures]:
         """Losses of the first updates, compared with those of the float32 reference."""
-        tell(f"comparing the first 50 updates of {self.configs[0].title} with the float32 reference")
+        notify(f"comparing the first 50 updates of {self.configs[0].title} with the float32 reference")
         return agreement.agreement(self.configs[0], self.how, self.images)
 
     def monitors(self) -> dict[str, Figures]:
         """Duration of the measurements during training, as a share of it."""
-        tell("timing the measurements during training")
+        notify("timing the measurements during training")
         return monitors.monitoring(self.configs[0], self.how)
 
     def files(self) -> dict[str, Figures]:
@@ -147,7 +147,7 @@ class Bench:
         if isinstance(learnt := Dataset.resolve(config).split("validation").train, Listing):
             return self._files(config, learnt)
         with tempfile.TemporaryDirectory() as folder:
-            tell(f"drawing {DRAWN:,} JPEG files of 500 × 375 pixels")
+            notify(f"drawing {DRAWN:,} JPEG files of 500 × 375 pixels")
             files.draw_folder(self.images, Path(folder), DRAWN)
             same = {name: getattr(config, name) for name in ("encoder", "precision", "device", "workers")}
             batch = min(config.batch, DRAWN_BATCH)
@@ -155,14 +155,14 @@ class Bench:
             return self._files(drawn, Dataset.resolve(drawn).split("validation").train)
 
     def _files(self, config: Config, learnt: Listing) -> dict[str, Figures]:
-        recipe = view_recipe(config)
+        recipe = view_pipeline(config)
         name = f"{config.title} {config.encoder.removeprefix('torchvision/')}"
-        tell(f"timing updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
+        notify(f"timing updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
         found = {name: files.feeding(config, self.how, learnt)}
         _empty_cache()
         found |= files.decoding(config, learnt, self.how.device)
         if self.peer:
-            tell("timing the same updates with lightly")
+            notify("timing the same updates with lightly")
             given = (config, learnt.paths, recipe.augmentations[0], recipe.size, self.how.device)
             rate = lightly.images_per_second(*given, updates=20, warm_up=6)
             found["lightly"] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
@@ -189,9 +189,9 @@ def bench(
     """
     if peer:
         lightly.available()
-        if len(view_recipe(configs[0]).mean) != 3:
+        if len(view_pipeline(configs[0]).mean) != 3:
             raise UserError(f"`peer` lightly needs colour images: choose other `data` than {configs[0].data}")
-    how = execution_of(configs[0])
+    how = training_execution(configs[0])
     machine = {**provenance(how.device), "cpu": _processor()}
     name = machine["cpu" if how.device.type == "cpu" else "device"]
     file = out / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"

@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 
 from hypersphere.config import Config, recipe
-from hypersphere.distributed.collectives import rank, size
-from hypersphere.distributed.joining import joined
+from hypersphere.distributed.collectives import rank, world_size
+from hypersphere.distributed.rendezvous import joined
 from hypersphere.methods import Batch
-from hypersphere.nn import alike_everywhere, keep_views_apart
-from hypersphere.nn.norm import PerView
+from hypersphere.nn import separate_view_statistics, skip_synchronization
+from hypersphere.nn.norm import PerViewBatchNorm
 from hypersphere.runs.build import build_method, trainer_of
-from hypersphere.runs.machine import execution_of
+from hypersphere.runs.machine import training_execution
 from hypersphere.train import Trainer
 
 TURNS = 15  # repetitions of each measurement
@@ -38,8 +38,8 @@ def trainer_for(config: Config, channels: int) -> Trainer:
     """A trainer with a seed, whose views have separate BatchNorm statistics."""
     torch.manual_seed(0)
     method = build_method(config, channels).train()
-    keep_views_apart(method)
-    return trainer_of(config, method, execution_of(config))
+    separate_view_statistics(method)
+    return trainer_of(config, method, training_execution(config))
 
 
 def images(shape: tuple[int, ...]) -> Batch:
@@ -91,7 +91,7 @@ def measured(config: Config, shape: tuple[int, ...]) -> dict[str, float]:
     The parts are computing (with BatchNorm as several operations), sending gradients, and the small messages.
     """
     apart, computing, together = (trainer_for(config, shape[1]) for _ in range(3))
-    alike_everywhere(apart.method)
+    skip_synchronization(apart.method)
     together.join()
     batch, numbers, few, square = images(shape), gradients(together), torch.zeros(128), torch.randn(384, 384)
 
@@ -125,12 +125,12 @@ def large(encoder: str) -> dict[str, float]:
     trainer = trainer_for(recipe("byol", "imagenet", device="cpu", encoder=encoder), 3)
     calls = [0, 0]  # forward, backward
 
-    def note(norm: PerView, given: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    def note(norm: PerViewBatchNorm, given: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         calls[0] += 1
         calls[1] += output.requires_grad
 
     for module in trainer.method.modules():
-        if isinstance(module, PerView):
+        if isinstance(module, PerViewBatchNorm):
             module.register_forward_hook(note)
     counter = FlopCounterMode(display=False)
     with counter:
@@ -164,10 +164,10 @@ def main() -> None:
     """Print the figures as JSON."""
     torch.set_num_threads(1)
     with joined(torch.device("cpu"), 600):
-        if size() > 1:
+        if world_size() > 1:
             found = {name: measured(*case) for name, case in SMALL.items()}
         else:
-            found = {name: (counted := large(encoder)) | efficiencies(counted) for name, encoder in LARGE.items()}
+            found = {name: (times := large(encoder)) | efficiencies(times) for name, encoder in LARGE.items()}
         if rank() == 0:
             print(json.dumps(found, indent=2))
 

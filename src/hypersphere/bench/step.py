@@ -15,11 +15,11 @@ from hypersphere.bench.timing import Figures, matmul_rate, milliseconds, seconds
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.errors import UserError
-from hypersphere.kernels import references_alone
+from hypersphere.kernels import without_kernels
 from hypersphere.methods import Batch
-from hypersphere.runs.build import build_method, plan_of, trainer_of, view_recipe
+from hypersphere.runs.build import build_method, plan_of, trainer_of, view_pipeline
 from hypersphere.runs.machine import Execution
-from hypersphere.train import Captured, Trainer
+from hypersphere.train import CapturedUpdate, Trainer
 from hypersphere.views import Views
 
 Update = Callable[[list[Batch], float, float], dict[str, torch.Tensor]]
@@ -29,7 +29,7 @@ def build(config: Config, how: Execution, channels: int, classes: int) -> tuple[
     """The trainer of a config, and its update as the training loop calls it: captured as a CUDA graph if possible."""
     method = build_method(config, channels, classes).to(how.device).to(memory_format=how.layout).train()
     trainer = trainer_of(config, method, how)
-    return trainer, Captured(trainer.update, how.device) if trainer.capture else trainer.update
+    return trainer, CapturedUpdate(trainer.update, how.device) if trainer.capture else trainer.update
 
 
 def time_step(config: Config, how: Execution, images: Images, updates: int = 40) -> Figures:
@@ -44,7 +44,7 @@ def time_step(config: Config, how: Execution, images: Images, updates: int = 40)
     torch.manual_seed(config.seed)
     plan_of(config, len(images))  # raises an error if the batch is too large
     trainer, update = build(config, how, images.channels, len(images.classes))
-    views = Views(view_recipe(config), config.seed)
+    views = Views(view_pipeline(config), config.seed)
     sample = torch.randperm(len(images), device=how.device)[: config.batch]
 
     def batch() -> Batch:
@@ -107,7 +107,7 @@ def operations(trainer: Trainer, batch: Batch) -> float:
     label = None if batch.label is None else batch.label[:few]
     some = Batch(tuple(view[:few] for view in batch.views), batch.sample[:few], label)
     counter = FlopCounterMode(display=False)
-    with references_alone(), trainer.autocast, counter:
+    with without_kernels(), trainer.autocast, counter:
         trainer.method(some).loss.backward()
     trainer.optimizer.zero_grad(set_to_none=True)
     return counter.get_total_flops() * len(batch.sample) / few

@@ -70,7 +70,7 @@ def _configs(options: BenchOptions) -> "list[Config]":
 def _print_table(part: str, rows: dict[str, dict[str, float]]) -> None:
     from rich.table import Table
 
-    from hypersphere.util.progress import table_console
+    from hypersphere.util.console import table_console
 
     names = list(dict.fromkeys(name for figures in rows.values() for name in figures))
     table = Table(part, *rows, title=None)

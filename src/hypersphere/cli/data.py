@@ -22,7 +22,7 @@ class DataOptions:
 
 def run(words: Sequence[str]) -> None:
     options = parse("data", DataOptions, words)
-    from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Given, default_root
+    from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, DataSpec, default_root
 
     name = options.name
     if name is None:
@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> None:
         for key, summary in summaries.items():
             print(f"{key:15} {summary}")
         return
-    dataset = Dataset.resolve(Given(name, root=options.root))
+    dataset = Dataset.resolve(DataSpec(name, root=options.root))
     rest, validation = map(len, dataset.split("validation"))
     train, test = map(len, dataset.split("test"))
     split = f"{rest:,} + {validation:,} for validation"

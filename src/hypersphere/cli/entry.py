@@ -8,8 +8,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from hypersphere.errors import Elsewhere, UserError, closest, refusals_told, with_dashes
-from hypersphere.util.launch import is_first, place_on_machine
+from hypersphere.errors import (
+    ReportedElsewhere,
+    UserError,
+    as_command_line,
+    closest_name,
+    permission_errors_as_user_errors,
+)
+from hypersphere.util.launcher import is_main_process, local_rank_and_size
 
 LAUNCHER_DELAY = 2.0  # seconds after which a launcher that saw one process end has ended the others
 
@@ -45,24 +51,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(AttributeError):  # a terminal without ± shows a question mark
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        with refusals_told():
+        with permission_errors_as_user_errors():
             _run(words)
         sys.stdout.flush()
-    except Elsewhere:
+    except ReportedElsewhere:
         return 2
     except UserError as error:
-        local_rank = 0 if error.joint else place_on_machine()[0]
+        local_rank = 0 if error.joint else local_rank_and_size()[0]
         if local_rank:  # most mistakes are the same on all ranks, and the first one of a machine prints them
             time.sleep(LAUNCHER_DELAY)
         rank = f"process {local_rank}: " if local_rank else ""
-        print(f"hypersphere: {rank}{with_dashes(str(error))}", file=sys.stderr)
+        print(f"hypersphere: {rank}{as_command_line(str(error))}", file=sys.stderr)
         return getattr(error, "status", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as shells report a closed pipe
     except KeyboardInterrupt as interrupt:
-        if is_first():
-            print(f"hypersphere: {with_dashes(str(interrupt)) or 'interrupted'}", file=sys.stderr)
+        if is_main_process():
+            print(f"hypersphere: {as_command_line(str(interrupt)) or 'interrupted'}", file=sys.stderr)
         return 128 + getattr(interrupt, "signum", signal.SIGINT)
     return 0
 
@@ -82,7 +88,7 @@ def _run(words: list[str]) -> None:
     elif command in COMMANDS:
         importlib.import_module(f"hypersphere.cli.{command}").run(rest)
     else:
-        suggestion = closest(command, COMMANDS)
+        suggestion = closest_name(command, COMMANDS)
         hint = f"did you mean {suggestion}?" if suggestion else "hypersphere --help lists all commands"
         raise UserError(f"unknown command {command!r}: {hint}")
 

@@ -61,7 +61,7 @@ def run(words: Sequence[str]) -> None:
 def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
     from rich.table import Table
 
-    from hypersphere.util.progress import table_console
+    from hypersphere.util.console import table_console
 
     table = Table("probe", title=title)
     table.add_column("top-1 %", justify="right")

@@ -28,11 +28,11 @@ class MethodsOptions:
 def run(words: Sequence[str]) -> None:
     name = parse("methods", MethodsOptions, words).method
     from hypersphere.config import recipe
-    from hypersphere.methods import METHODS, method_of
+    from hypersphere.methods import METHODS, method_class
 
     if name is not None:
         config = recipe(name)
-        kind = method_of(config.method)
+        kind = method_class(config.method)
         print(f"{name}{_paper(kind) if config.method in METHODS else ''}")
         if kind.__doc__:
             print(f"\n{_description(kind.__doc__)}\n")

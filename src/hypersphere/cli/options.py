@@ -10,7 +10,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from hypersphere.cli.commands import usage
 from hypersphere.cli.help import describe_options, is_argument, print_help, wants_help
-from hypersphere.errors import UserError, closest
+from hypersphere.errors import UserError, closest_name
 
 Options = TypeVar("Options")
 OPTIONAL_VALUE = "may stand without a value, which then is empty"  # marks such a type: Annotated[str, OPTIONAL_VALUE]
@@ -194,7 +194,7 @@ def _collect_rest(command: str, hints: Mapping[str, Any], given: dict[str, Any],
 def _unknown_option(command: str, hints: Mapping[str, Any], option: str) -> UserError:
     flags = [f"no-{name}" for name, hint in hints.items() if hint is bool]
     options = [name for name, hint in hints.items() if not is_argument(hint)]
-    suggestion = closest(option, [_option(name) for name in (*options, *flags)])
+    suggestion = closest_name(option, [_option(name) for name in (*options, *flags)])
     if option in map(_option, hints.keys() - options):
         return UserError(f"unknown option {option}: give {option[2:].upper()} alone, as in {usage(command)}")
     return UserError(f"unknown option {option}" + (f": did you mean {suggestion}?" if suggestion else ""))

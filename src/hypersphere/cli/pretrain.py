@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from hypersphere.cli.help import describe_options, print_help, wants_help
 from hypersphere.cli.options import given_options, missing
-from hypersphere.util.launch import is_first
+from hypersphere.util.launcher import is_main_process
 
 if TYPE_CHECKING:
     from hypersphere.config import Config
@@ -52,7 +52,7 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.runs.pretraining import pretrain
 
     run = pretrain(**given)
-    if is_first():
+    if is_main_process():
         steps = f"{run.step} step{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
         print(f"{run.path}: {run.config.title} on {run.config.data}, {steps}")
         print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {shlex.quote(str(run.path))}")

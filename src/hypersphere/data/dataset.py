@@ -12,8 +12,8 @@ from hypersphere.data.splits import drawn, evenly, of_each_class
 from hypersphere.data.stream import default_workers
 from hypersphere.data.streamed import StreamedImages
 from hypersphere.errors import UserError
-from hypersphere.util.launch import place_on_machine
-from hypersphere.views import Recipe, folder_recipe
+from hypersphere.util.launcher import local_rank_and_size
+from hypersphere.views import ViewPipeline, folder_pipeline
 
 Holdout = Literal["validation", "test"]
 ImageSet = Images | StreamedImages
@@ -41,7 +41,7 @@ class DataOptions(Protocol):
     def workers(self) -> int | None: ...
 
 
-class Given(NamedTuple):
+class DataSpec(NamedTuple):
     """Data options without a config, for `Dataset.resolve`.
 
     Attributes:
@@ -54,7 +54,7 @@ class Given(NamedTuple):
         workers: Number of worker processes that read images (None: chosen from the number of cores).
 
     Example:
-        >>> hs.data.Given("digits").holdout
+        >>> hs.data.DataSpec("digits").holdout
         'validation'
     """
 
@@ -77,7 +77,7 @@ class Split(NamedTuple):
         held_out: Images of the same class as `train`.
 
     Example:
-        >>> split = hs.data.Dataset.resolve(hs.data.Given("digits")).split("validation")
+        >>> split = hs.data.Dataset.resolve(hs.data.DataSpec("digits")).split("validation")
         >>> len(split.train), len(split.held_out), split.apart
         (1137, 300, True)
     """
@@ -122,14 +122,14 @@ class Dataset(ABC):
     Args:
         name: Name to keep in a config: a dataset's name, an absolute path, a URL or a reference to code. Resolving it
             again, in any working folder, gives the same dataset.
-        options: The data options of a config, or a `Given`.
+        options: The data options of a config, or a `DataSpec`.
 
     Attributes:
         ignored: Options of a run that have no effect on this kind of data.
         voting: Settings of the k-NN classifier.
 
     Example:
-        >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+        >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
         >>> train, held_out = dataset.split("test")
         >>> train.pixels.shape, len(held_out)
         (torch.Size([1437, 1, 8, 8]), 360)
@@ -146,7 +146,7 @@ class Dataset(ABC):
         """Find the dataset that `options.data` names.
 
         Args:
-            options: A `Given`, or a config.
+            options: A `DataSpec`, or a config.
 
         Returns:
             The dataset, of which nothing has been read yet.
@@ -155,7 +155,7 @@ class Dataset(ABC):
             UserError: If it is not a dataset's name, a path of images, a file of arrays or a reference to code.
 
         Example:
-            >>> hs.data.Dataset.resolve(hs.data.Given("digits")).name
+            >>> hs.data.Dataset.resolve(hs.data.DataSpec("digits")).name
             'digits'
         """
         from hypersphere.data.kinds import resolve
@@ -177,7 +177,7 @@ class Dataset(ABC):
             UserError: If files are missing or damaged, or if the images of the run have changed.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> train, held_out = dataset.split("validation")
             >>> len(train), len(held_out)
             (1137, 300)
@@ -196,13 +196,13 @@ class Dataset(ABC):
             The same split on every rank.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> len(dataset.split_of_job("test").train)
             1437
         """
-        from hypersphere.distributed.collectives import first_of_machine_first
+        from hypersphere.distributed.collectives import run_first_on_each_machine
 
-        return first_of_machine_first(lambda: self.split(holdout, run))
+        return run_first_on_each_machine(lambda: self.split(holdout, run))
 
     def summary(self) -> str | None:
         """A summary of the images that were found, for the user.
@@ -214,7 +214,7 @@ class Dataset(ABC):
             UserError: If there are too few images, or none can be read.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.summary() is None
             True
         """
@@ -227,24 +227,24 @@ class Dataset(ABC):
             Number and size of the training images. None if the dataset has its own recipe.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.recipe_hints() is None
             True
         """
         return None
 
-    def pipeline(self, size: int | None) -> Recipe:
+    def pipeline(self, size: int | None) -> ViewPipeline:
         """The views for training and evaluation.
 
         Args:
             size: Side of the views in pixels, if the dataset allows any size (None: 224).
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.pipeline(size=None).size
             8
         """
-        return folder_recipe(size or USUAL_SIZE)
+        return folder_pipeline(size or USUAL_SIZE)
 
     def stored_side(self, size: int | None) -> int:
         """Side, in pixels, of the squares that evaluation views are cropped from.
@@ -253,7 +253,7 @@ class Dataset(ABC):
             size: Side of the views in pixels, as in `pipeline`.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.stored_side(size=None)
             8
         """
@@ -265,12 +265,12 @@ class Dataset(ABC):
         """Number of worker processes that read images: the option, or chosen from the number of cores.
 
         Example:
-            >>> hs.data.Dataset.resolve(hs.data.Given("digits", workers=3)).workers
+            >>> hs.data.Dataset.resolve(hs.data.DataSpec("digits", workers=3)).workers
             3
         """
         if self.options.workers is not None:
             return self.options.workers
-        return -(-default_workers(torch.cuda.is_available()) // place_on_machine()[1])
+        return -(-default_workers(torch.cuda.is_available()) // local_rank_and_size()[1])
 
     def in_memory(
         self,
@@ -295,7 +295,7 @@ class Dataset(ABC):
             UserError: If none of the images can be read.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> train, held_out = dataset.in_memory(dataset.split("test"))
             >>> held_out.pixels.shape
             torch.Size([360, 1, 8, 8])
@@ -315,7 +315,7 @@ class Dataset(ABC):
             An iterator of tensors of shape (B, C, side, side), uint8.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> [part.shape for part in dataset.squares(dataset.split("test").held_out)]
             [torch.Size([360, 1, 8, 8])]
         """
@@ -332,7 +332,7 @@ class Dataset(ABC):
             Tensor of shape (min(count, N),), int64.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.some(images=100, count=3)
             tensor([0, 1, 2])
         """
@@ -348,7 +348,7 @@ class Dataset(ABC):
             (remaining indices, validation indices): sorted int64 tensors that partition `range(N)`.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> rest, validation = dataset.validation_of(torch.arange(10).repeat(100))
             >>> len(rest), len(validation)
             (700, 300)
@@ -365,7 +365,7 @@ class Dataset(ABC):
             The first digits of the hash. Empty for datasets that never change.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.edition()
             ''
         """
@@ -381,7 +381,7 @@ class Dataset(ABC):
             Names and values that JSON can hold.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.run_record(dataset.split("test"))
             {}
         """
@@ -396,7 +396,7 @@ class Dataset(ABC):
 
         Example:
             >>> from pathlib import Path
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.save_lists(Path("runs/mine"), dataset.split("test"))  # a dataset in memory has no lists
         """
 
@@ -410,7 +410,7 @@ class Dataset(ABC):
             The path of each folder, with the reason.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.unreadable_folders(dataset.split("test"))
             {}
         """
@@ -423,7 +423,7 @@ class Dataset(ABC):
             begun: Whether the run has begun: a folder can only have moved after that.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.takes_root(begun=False)
             True
         """
@@ -439,7 +439,7 @@ class Dataset(ABC):
             UserError: If `root` is given and does not apply.
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.check_root()
         """
         if self.options.root is not None and not self.takes_root(begun):
@@ -454,7 +454,7 @@ class Dataset(ABC):
 
         Example:
             >>> from pathlib import Path
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.needs_root(Path("runs/mine"))
             True
         """
@@ -467,7 +467,7 @@ class Dataset(ABC):
             (data, root).
 
         Example:
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.relocated()
             ('digits', None)
         """
@@ -484,6 +484,6 @@ class Dataset(ABC):
 
         Example:
             >>> from pathlib import Path
-            >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.check_present(Path("runs/mine/export"))
         """

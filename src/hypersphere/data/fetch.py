@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 from filelock import FileLock, Timeout
 
 from hypersphere.errors import UserError, first_line
-from hypersphere.util.progress import progress_bar, tell
+from hypersphere.util.console import notify, progress_bar
 
 PAUSES = (0, 1, 2, 4, 8, 16)  # seconds before each try
 PATIENCE = 30  # seconds without a byte after which a try ends
@@ -59,7 +59,7 @@ def take(archive: Archive, root: Path) -> None:
     """Unpack the archive if it is in `root`, else download it from its host."""
     given = root / archive.file
     if not given.is_file():
-        tell(f"{archive.name} is not in {root}: downloading it from {archive.url}")
+        notify(f"{archive.name} is not in {root}: downloading it from {archive.url}")
         _fetch_from_host(archive, root)
     elif md5_of(given) == archive.md5:
         _unpack(archive, given, root)
@@ -86,7 +86,7 @@ def _locked(file: Path, waiting: str) -> contextlib.AbstractContextManager:
     try:
         return lock.acquire(timeout=0)
     except Timeout:
-        tell(waiting)
+        notify(waiting)
         return lock.acquire()
     except OSError as error:
         raise UserError(f"could not write {file}: {error.strerror}") from None
@@ -182,7 +182,7 @@ def _write(file: io.FileIO, block: bytes) -> None:
 
 
 def _unpack(archive: Archive, file: Path, root: Path) -> None:
-    tell(f"unpacking {file}")
+    notify(f"unpacking {file}")
     try:
         with tempfile.TemporaryDirectory(dir=root, prefix=".unpacking-") as scratch:
             with tarfile.open(file) as tar:

@@ -27,9 +27,9 @@ from hypersphere.data.shards import list_shards
 from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.survey import Survey, survey
 from hypersphere.data.table import parts_from
-from hypersphere.errors import UserError, refusals_told
+from hypersphere.errors import UserError, permission_errors_as_user_errors
+from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json
-from hypersphere.util.progress import counted, tell_once
 from hypersphere.util.text import printable
 
 FILES = "files.json"  # in a run's folder: names and labels of its image files
@@ -57,9 +57,9 @@ class FileDataset(Dataset):
         return Split(*(replace(files, white=self.options.white) for files in lists))
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
-        from hypersphere.distributed.collectives import from_first
+        from hypersphere.distributed.collectives import result_of_first
 
-        return from_first(lambda: self.split(holdout, run))
+        return result_of_first(lambda: self.split(holdout, run))
 
     def _lists(self, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
         if run is not None and holdout == self.options.holdout and (run / FILES).is_file():
@@ -81,8 +81,8 @@ class FileDataset(Dataset):
         train = self.parts["train"]
         if len(train) < 2:
             raise UserError(f"{self.name} has only one image: training needs at least two")
-        groups = "" if train.groups is None else f"; {counted(len(train.groups.unique()), 'group')}, never split"
-        closed = f"; {counted(len(train.closed), 'folder')} could not be read" if train.closed else ""
+        groups = "" if train.groups is None else f"; {pluralize(len(train.groups.unique()), 'group')}, never split"
+        closed = f"; {pluralize(len(train.closed), 'folder')} could not be read" if train.closed else ""
         return f"{self.name}: {self.found}; {classes_in_words(train)}{groups}{self.hint(train)}{closed}"
 
     def hint(self, train: Listing) -> str:
@@ -214,7 +214,7 @@ def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
         for one, other in ((part, "train"), ("train", part)):
             if missing := sorted(map(printable, names[other] - names[one])):
                 names_of = ", ".join(missing[:3]) + ", …" * (len(missing) > 3)
-                tell_once(f"{where}: {folders[one].name} has no images of {names_of}, unlike {folders[other].name}")
+                notify_once(f"{where}: {folders[one].name} has no images of {names_of}, unlike {folders[other].name}")
     return listed
 
 
@@ -227,7 +227,9 @@ def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listi
             closed = {**train.closed, **files.closed}
             train = replace(train, paths=train.paths + files.paths, labels=labels, closed=closed)
         elif files.paths:
-            tell_once(f"{where}: ignored {counted(len(files), 'image')} in {printable(name)}: not part of the split")
+            notify_once(
+                f"{where}: ignored {pluralize(len(files), 'image')} in {printable(name)}: not part of the split"
+            )
     return train
 
 
@@ -265,7 +267,7 @@ def _any_there(paths: Iterable[Path | str]) -> bool:
             refused = refused or error
         except OSError:
             pass
-    with refusals_told():
+    with permission_errors_as_user_errors():
         if refused is not None:
             raise refused
     return False

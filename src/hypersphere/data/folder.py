@@ -13,7 +13,7 @@ from torch import Tensor
 from hypersphere.data.stream import FileReader
 from hypersphere.data.streamed import StreamedImages
 from hypersphere.errors import UserError
-from hypersphere.util.progress import tell_once
+from hypersphere.util.console import notify_once
 from hypersphere.util.text import printable
 
 SUFFIXES = {
@@ -91,7 +91,7 @@ def find_images(folder: Path) -> Listing:
     found = Listing(tuple(sorted(_walk(folder, closed, others), key=os.fsencode)), closed=closed)
     if others:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(3))
-        tell_once(f"{printable(folder)}: ignored images in unsupported formats: {kinds}")
+        notify_once(f"{printable(folder)}: ignored images in unsupported formats: {kinds}")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hypersphere.views import Recipe, Views
+from hypersphere.views import ViewPipeline, Views
 
 if TYPE_CHECKING:
     from hypersphere.data.loader import MemoryLoader
@@ -130,7 +130,7 @@ class Images:
         return iter(self.pixels.split(4096))
 
     def loader(
-        self, pipeline: Recipe, seed: int, device: torch.device, workers: int = 0, progress: bool = False
+        self, pipeline: ViewPipeline, seed: int, device: torch.device, workers: int = 0, progress: bool = False
     ) -> "MemoryLoader":
         """Make a loader, which gives batches of views of these images.
 
@@ -146,7 +146,7 @@ class Images:
 
         Example:
             >>> images, _ = hs.data.load_data("digits")
-            >>> pipeline = hs.data.Dataset.resolve(hs.data.Given("digits")).pipeline(size=None)
+            >>> pipeline = hs.data.Dataset.resolve(hs.data.DataSpec("digits")).pipeline(size=None)
             >>> loader = images.loader(pipeline, seed=0, device=torch.device("cpu"))
             >>> inputs, sample = next(loader.centers())
             >>> inputs.shape, sample[:3]

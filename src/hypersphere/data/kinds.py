@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hypersphere.data.dataset import DataOptions, Dataset, Given
+from hypersphere.data.dataset import DataOptions, Dataset, DataSpec
 from hypersphere.data.files import FolderDataset, ShardDataset
 from hypersphere.data.named import FILE_SOURCES, SOURCES, NamedFiles, NamedImages
 from hypersphere.data.objects import IN_MEMORY, ObjectDataset, arrays_of_file, is_object, made_by, remember, remembered
-from hypersphere.errors import UserError, similar
-from hypersphere.util.written import is_reference, reference_to
+from hypersphere.errors import UserError, did_you_mean
+from hypersphere.util.references import is_reference, reference_to
 
 ARRAYS = (".npz", ".npy")
 KINDS = (
@@ -17,7 +17,7 @@ KINDS = (
 )
 SAVED_BY_HUGGING_FACE = ("dataset_dict.json", "state.json")  # files of Dataset.save_to_disk
 
-DEFAULTS = Given("")
+DEFAULTS = DataSpec("")
 
 
 def resolve(options: DataOptions) -> Dataset:
@@ -43,10 +43,10 @@ def resolve(options: DataOptions) -> Dataset:
         return FolderDataset(path, options)
     names = [*SOURCES, *FILE_SOURCES]
     known = f"it is neither a folder nor one of {', '.join(names)}"
-    raise UserError(f"unknown `data` {data!r}{similar(data, names)} ({known})")
+    raise UserError(f"unknown `data` {data!r}{did_you_mean(data, names)} ({known})")
 
 
-def dataset_of(data: Any, options: Given = DEFAULTS) -> Dataset:
+def dataset_of(data: Any, options: DataSpec = DEFAULTS) -> Dataset:
     """The dataset that a user passes as `data`: a name, a path, a function, arrays, or a dataset object.
 
     Keep the result as long as you use its name: an object in memory is found by name only while it is referenced.

@@ -17,16 +17,16 @@ from torch import Tensor
 from hypersphere.data.images import Images
 from hypersphere.data.stream import Decoded, Make, Stream, Wanted
 from hypersphere.data.streamed import StreamedImages
-from hypersphere.util.draws import PROBE, VIEWS
-from hypersphere.util.progress import progress_bar
-from hypersphere.views import Recipe, Views, evaluation_view, with_views
-from hypersphere.views.crops import crop_numbers, crops, finished, middle_of, smallest_side
+from hypersphere.util.console import progress_bar
+from hypersphere.util.random_numbers import PROBE, VIEWS
+from hypersphere.views import ViewPipeline, Views, evaluation_view, with_views
+from hypersphere.views.crops import crop_draws, crops, decode_side, finished, middle_of
 
 View = Callable[[Tensor], Tensor]  # uint8 images → input of the encoder
 Order = Iterable[tuple[int, Sequence[Tensor]]]  # (epoch, sample indices of each of its batches)
 
 
-def center_view(pipeline: Recipe) -> View:
+def center_view(pipeline: ViewPipeline) -> View:
     """The evaluation view: a function that maps uint8 images to their normalized center crops."""
     return partial(evaluation_view, recipe=pipeline)
 
@@ -56,7 +56,7 @@ class Loader(Protocol):
     `Images.loader` and `Listing.loader` make loaders. Indexing with a tensor gives a loader of these images.
 
     Example:
-        >>> dataset = hs.data.Dataset.resolve(hs.data.Given("digits"))
+        >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
         >>> loader = dataset.split("test").train.loader(dataset.pipeline(None), seed=0, device=torch.device("cpu"))
         >>> batch = next(loader.training([(0, [torch.arange(16)])], torch.float32))
         >>> [view.shape for view in batch.views]
@@ -178,7 +178,7 @@ class StreamLoader:
     """Loader of images that workers read. A worker crops all views of an image, the device does the rest."""
 
     images: StreamedImages
-    pipeline: Recipe
+    pipeline: ViewPipeline
     seed: int
     device: torch.device
     workers: int
@@ -259,12 +259,12 @@ class Crops:
     """
 
     def __init__(
-        self, loader: StreamLoader, pipeline: Recipe, dtype: torch.dtype, draws: int = VIEWS, fill: bool = True
+        self, loader: StreamLoader, pipeline: ViewPipeline, dtype: torch.dtype, draws: int = VIEWS, fill: bool = True
     ) -> None:
         self.pipeline, self.seed, self.device, self.dtype = pipeline, loader.seed, loader.device, dtype
         self.draws = draws
         self.labels = None if loader.images.labels is None else loader.labels
-        self.stream = loader.stream(partial(crops, recipe=pipeline), smallest_side(pipeline), fill)
+        self.stream = loader.stream(partial(crops, recipe=pipeline), decode_side(pipeline), fill)
 
     def batches(self, order: Order) -> Generator[Batch, None, None]:
         """Yield batches. Workers start the next epoch while the last batches of this one are in use."""
@@ -280,7 +280,7 @@ class Crops:
             yield self.finish(decoded, epochs.popleft())
 
     def wanted(self, sample: Tensor, epoch: int) -> list[Wanted]:
-        numbers = crop_numbers(self.pipeline, sample, self.seed, epoch, self.draws)
+        numbers = crop_draws(self.pipeline, sample, self.seed, epoch, self.draws)
         return [Wanted(number, how) for number, how in zip(sample.tolist(), numbers, strict=True)]
 
     def finish(self, decoded: Decoded, epoch: int) -> Batch:

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from hypersphere.data import cifar, imagenet, imagenette, stl10
-from hypersphere.data.dataset import DataOptions, Dataset, Given, Holdout, Split, Voting
+from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Holdout, Split, Voting
 from hypersphere.data.fetch import Archive
 from hypersphere.data.files import FILES, save_files, saved_files
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.splits import balanced, drawn
 from hypersphere.errors import UserError
-from hypersphere.views import RECIPES, Recipe
+from hypersphere.views import PIPELINES, ViewPipeline
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class NamedImages(NamedDataset):
             train = train.with_unlabelled(self.source.unlabelled(self.folder))
         return Split(train, held_out)
 
-    def pipeline(self, size: int | None) -> Recipe:
-        return RECIPES[self.name]
+    def pipeline(self, size: int | None) -> ViewPipeline:
+        return PIPELINES[self.name]
 
     def stored_side(self, size: int | None) -> int:
         return self.source.side or super().stored_side(size)
@@ -113,9 +113,9 @@ class NamedFiles(NamedDataset):
         return Split(*(replace(files, white=self.options.white) for files in lists))
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
-        from hypersphere.distributed.collectives import from_first
+        from hypersphere.distributed.collectives import result_of_first
 
-        return from_first(lambda: self.split(holdout, run))
+        return result_of_first(lambda: self.split(holdout, run))
 
     def _saved(self, run: Path | None) -> tuple[Listing, Listing] | None:
         """The saved lists of a run. None if its files have moved: then the same files are listed again."""
@@ -189,7 +189,7 @@ def list_data(name: str, root: Path | None = None, holdout: Holdout = "test") ->
 def _split(name: str, holdout: str, root: Path | None) -> Split:
     if holdout not in ("validation", "test"):
         raise UserError(f"holdout must be validation or test, got {holdout!r}")
-    return Dataset.resolve(Given(name, root=root)).split(holdout)  # type: ignore[arg-type]
+    return Dataset.resolve(DataSpec(name, root=root)).split(holdout)  # type: ignore[arg-type]
 
 
 def _digits(root: Path) -> tuple[Images, Images]:

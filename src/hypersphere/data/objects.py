@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.data.dataset import DataOptions, Dataset, Given, Hints, Holdout, ImageSet, Split
+from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Hints, Holdout, ImageSet, Split
 from hypersphere.data.decode import Unreadable
 from hypersphere.data.files import classes_in_words
 from hypersphere.data.images import Images, fingerprint
 from hypersphere.data.items import Items, as_bytes, is_item_dataset, labels_of
 from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
 from hypersphere.errors import UserError, first_line
-from hypersphere.util.written import edition, referred_to
+from hypersphere.util.references import edition, import_reference
 
 # split → accepted names of (images, labels), including those of MedMNIST and Keras
 NAMES = {
@@ -129,7 +129,7 @@ def remember(given: Any) -> ObjectDataset:
     """
     parts = parts_of("data", given)
     name = IN_MEMORY + content_hash(tuple(parts.values()))
-    return _GIVEN.setdefault(name, _with_parts(name, Given(name), lambda: given, parts))
+    return _GIVEN.setdefault(name, _with_parts(name, DataSpec(name), lambda: given, parts))
 
 
 def remembered(name: str, options: DataOptions) -> ObjectDataset:
@@ -220,7 +220,7 @@ def _pairs(name: str, arrays: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 def made_by(name: str) -> Any:
     """The return value of the user's function."""
-    make = referred_to(name)
+    make = import_reference(name)
     try:
         inspect.signature(make).bind()
     except TypeError as error:

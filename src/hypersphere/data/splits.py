@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from hypersphere.errors import UserError
-from hypersphere.util.draws import SPLIT, permutation
-from hypersphere.util.progress import tell_once
+from hypersphere.util.console import notify_once
+from hypersphere.util.random_numbers import SPLIT, permutation
 
 Part = TypeVar("Part")
 
@@ -72,7 +72,7 @@ def test_of(parts: Mapping[str, Part], data: str, wanted: str) -> Part:
         return parts["test"]
     if "val" not in parts:
         raise UserError(f"{data} has no test set: add {wanted}")
-    tell_once(f"{data} has no test set: using its val set instead")
+    notify_once(f"{data} has no test set: using its val set instead")
     return parts["val"]
 
 
@@ -93,13 +93,13 @@ def held_out_of(labels: Tensor | None, n: int, groups: Tensor | None = None) -> 
         shares[counts.argmax()] = 2
     if shares.sum() < 2:
         if (counts < 2).all():
-            tell_once("no class has more than one image: accuracy cannot be measured with these labels")
+            notify_once("no class has more than one image: accuracy cannot be measured with these labels")
         _, places = drawn(len(known), max(2, share_held_out(len(known), ENOUGH_HELD_OUT)))
         rest, held_out = _without(known[places], n)
     else:
         if alone := int((counts == 1).sum()):
             classes = int((counts > 0).sum())
-            tell_once(f"{alone:,} of {classes:,} classes have only one image, which is used for training")
+            notify_once(f"{alone:,} of {classes:,} classes have only one image, which is used for training")
         rest, held_out = of_each_class(labels, shares)
     if len(known) - len(held_out) < 2:
         raise UserError(

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from hypersphere.data.decode import Unreadable, read_pixels
 from hypersphere.data.members import file_or_member, opened
 from hypersphere.errors import UserError
-from hypersphere.util.cores import own_cores
+from hypersphere.util.cores import available_cores
 
 PATIENCE = 1000  # most images to try in place of an unreadable one
 Make = Callable[[Tensor, Any], np.ndarray]  # (image of shape (3, H, W), uint8; parameters) → uint8 array
@@ -210,4 +210,4 @@ def _leave_signals_to_the_parent(worker: int) -> None:
 
 def default_workers(on_gpu: bool) -> int:
     """With a GPU, the cores of this process except two; without one, 0, since the networks need the cores."""
-    return max(1, min(32, len(own_cores()) - 2)) if on_gpu else 0
+    return max(1, min(32, len(available_cores()) - 2)) if on_gpu else 0

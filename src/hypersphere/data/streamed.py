@@ -11,10 +11,10 @@ from torch import Tensor
 
 from hypersphere.data.images import Images
 from hypersphere.data.stream import Reader, Stream
-from hypersphere.util.draws import SPLIT, permutation
-from hypersphere.util.progress import progress_bar, tell_once
+from hypersphere.util.console import notify_once, progress_bar
+from hypersphere.util.random_numbers import SPLIT, permutation
 from hypersphere.util.text import printable
-from hypersphere.views import Recipe
+from hypersphere.views import ViewPipeline
 from hypersphere.views.crops import middle_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class StreamedImages(ABC):
         return self
 
     def loader(
-        self, pipeline: Recipe, seed: int, device: torch.device, workers: int = 0, progress: bool = False
+        self, pipeline: ViewPipeline, seed: int, device: torch.device, workers: int = 0, progress: bool = False
     ) -> "StreamLoader":
         """Make a loader, which gives batches of views of these images.
 
@@ -72,7 +72,7 @@ class StreamedImages(ABC):
 
         Example:
             >>> files = hs.data.Listing(("cat.png", "dog.png"))
-            >>> pipeline = hs.views.folder_recipe(224)
+            >>> pipeline = hs.views.folder_pipeline(224)
             >>> len(files.loader(pipeline, seed=0, device=torch.device("cpu")))
             2
         """
@@ -155,7 +155,7 @@ class StreamedImages(ABC):
             unreadable.update(lost)
         elif lost:
             examples = printable(Path(next(iter(lost))).name) + ", …" * (len(lost) > 1)
-            tell_once(f"ignored {len(lost):,} of {len(chosen):,} images that cannot be read: {examples}")
+            notify_once(f"ignored {len(lost):,} of {len(chosen):,} images that cannot be read: {examples}")
         readable = [n for n in range(len(chosen)) if chosen.reader.name(n) not in lost] if lost else range(len(chosen))
         labels = torch.full((len(chosen),), -1) if chosen.labels is None else chosen.labels
         return Images(torch.cat(parts), labels, chosen.classes)[torch.tensor(readable)]

@@ -12,7 +12,7 @@ import torch
 from hypersphere.data.folder import Listing
 from hypersphere.data.splits import PARTS
 from hypersphere.errors import UserError
-from hypersphere.util.progress import counted, tell_once
+from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.text import printable
 
 
@@ -104,11 +104,11 @@ def _check_names(table: Path, rows: Mapping[str, Row], images: Sequence[str]) ->
     unknown, unnamed = [name for name in rows if name not in known], [name for name in known if name not in rows]
     if not unknown:
         return
-    unmatched = f"{counted(len(unknown), 'row')} without an image, such as {printable(unknown[0])}"
+    unmatched = f"{pluralize(len(unknown), 'row')} without an image, such as {printable(unknown[0])}"
     if unnamed and any(row.split for row in rows.values()):
-        others = f"{counted(len(unnamed), 'image')} without a row, such as {printable(min(unnamed))}"
+        others = f"{pluralize(len(unnamed), 'image')} without a row, such as {printable(min(unnamed))}"
         raise UserError(f"`labels` {table} has a split, but also {unmatched}, and {others}: correct the paths")
-    tell_once(f"{os.path.abspath(table)}: {unmatched}")
+    notify_once(f"{os.path.abspath(table)}: {unmatched}")
 
 
 def _check_groups(table: Path, rows: Sequence[Row], parts: Sequence[str]) -> None:

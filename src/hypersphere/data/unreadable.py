@@ -5,15 +5,15 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from hypersphere.util.console import notify, pluralize
 from hypersphere.util.files import write_atomically
-from hypersphere.util.progress import counted, tell
 from hypersphere.util.text import printable
 
 _ESCAPES = {b"\\": rb"\\", b"\t": rb"\t", b"\n": rb"\n", b"\r": rb"\r"}
 _PLAIN = {escape: plain for plain, escape in _ESCAPES.items()}
 
 
-def tell_unreadable(
+def report_unreadable(
     unreadable: Mapping[Path | str, str], listed: Path, before: Mapping[Path | str, str] | None = None
 ) -> None:
     """Write unreadable files, and those of `before`, with their reasons to `listed`, and print the first ones."""
@@ -24,11 +24,11 @@ def tell_unreadable(
         first = [(Path(file).name, reason) for file, reason in list(unreadable.items())[:3]]
         examples = ", ".join(f"{_shown(name)} ({_shown(reason)})" for name, reason in first)
         more = ", …" if len(known) > 3 else ""
-        tell(f"{_counted(known)} could not be read: {examples}{more}; see {printable(listed)} for the full list")
+        notify(f"{_counted(known)} could not be read: {examples}{more}; see {printable(listed)} for the full list")
 
 
-def read_unreadable(listed: Path) -> dict[Path | str, str]:
-    """The files that `tell_unreadable` listed earlier, such as before a resume."""
+def unreadable_in(listed: Path) -> dict[Path | str, str]:
+    """The files that `report_unreadable` listed earlier, such as before a resume."""
     if not listed.is_file():
         return {}
     lines = (line.rpartition(b"\t") for line in listed.read_bytes().splitlines())
@@ -39,7 +39,7 @@ def _counted(names: Collection[bytes]) -> str:
     """The number of files and folders; names of folders end in a slash."""
     folders = sum(name.endswith(os.fsencode(os.sep)) for name in names)
     counts = {"file": len(names) - folders, "folder": folders}
-    return " and ".join(counted(n, kind) for kind, n in counts.items() if n)
+    return " and ".join(pluralize(n, kind) for kind, n in counts.items() if n)
 
 
 def _escaped(text: str | bytes) -> bytes:

@@ -10,8 +10,8 @@ from torch import Tensor
 from hypersphere.diagnostics.embeddings import Embeddings
 from hypersphere.errors import UserError
 from hypersphere.sphere import unit
-from hypersphere.util.draws import SAMPLE, permutation
-from hypersphere.util.intervals import Estimate, estimate
+from hypersphere.util.random_numbers import SAMPLE, permutation
+from hypersphere.util.statistics import Estimate, estimate
 
 ALL_PAIRS = 4096  # up to this many points, every pair counts
 GROUPS, GROUP = 8, 2048  # of more points: pairs within groups of a random sample

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from hypersphere.errors import Collapsed
 from hypersphere.evaluate.features import encode, frozen, without_autotuning
 from hypersphere.sphere import alignment, unit
-from hypersphere.sphere.measures import rank_of
-from hypersphere.util.progress import tell
+from hypersphere.sphere.measures import effective_rank_of_spectrum
+from hypersphere.util.console import notify
 
 VARIES, RANK = 0.05, 1.5  # features with a spread or an effective rank below count as collapsed
 REMEDIES = {  # by the option that each changes
@@ -74,7 +74,7 @@ def _effective_rank(x: Tensor) -> Tensor:
     products = (points.mT @ points).cpu()
     if not products.isfinite().all():  # the run has diverged, which the training loop reports
         return products.new_tensor(math.nan)
-    return rank_of(torch.linalg.eigvalsh(products).clamp(min=0).sqrt())
+    return effective_rank_of_spectrum(torch.linalg.eigvalsh(products).clamp(min=0).sqrt())
 
 
 class SpreadMonitor:
@@ -116,4 +116,4 @@ class CollapseAlarm:
         message = f"the features have collapsed by epoch {epoch}: {in_words(seen)}. What usually helps: {self.remedies}"
         if self.stop and _both_collapsed(two):
             raise Collapsed(message)
-        tell(message.replace("`", ""))
+        notify(message.replace("`", ""))

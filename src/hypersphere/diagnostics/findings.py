@@ -11,7 +11,7 @@ from hypersphere.diagnostics.cloud import Cloud, without_duplicates
 from hypersphere.diagnostics.collapse import RANK, VARIES
 from hypersphere.diagnostics.even import even_energy, even_uniformity
 from hypersphere.sphere import alignment, effective_rank, hyperspherical_energy, rankme, uniformity, unit
-from hypersphere.util.intervals import Estimate
+from hypersphere.util.statistics import Estimate
 
 Health = Literal["good", "weak", "bad", ""]  # "": no judgement
 BARS = "▁▂▃▄▅▆▇█"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hypersphere.errors import first_line
 from hypersphere.evaluate.features import without_autotuning
-from hypersphere.util.progress import tell_once
+from hypersphere.util.console import notify_once
 
 
 class Losses(NamedTuple):
@@ -79,6 +79,6 @@ class GradientMonitor:
                 ratios = gradient_ratios(*self.losses())
         except Exception as error:  # a measurement must not end a run
             self.failed = True
-            tell_once(f"gradient ratios are not recorded ({first_line(error)})")
+            notify_once(f"gradient ratios are not recorded ({first_line(error)})")
             return {}
         return {f"gradient_ratio/{name}": ratio for name, ratio in ratios.items()}

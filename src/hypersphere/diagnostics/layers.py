@@ -51,9 +51,9 @@ class EnergyMonitor:
         with frozen(encoder), without_autotuning():
             outputs = self._outputs(encoder)
             if runs_on(outputs["output"]) and not self.compiled:
-                from hypersphere.kernels.rehearsal import rehearse
+                from hypersphere.kernels.precompiling import precompile
 
-                rehearse(lambda: self._energies(outputs), outputs["output"].device)
+                precompile(lambda: self._energies(outputs), outputs["output"].device)
                 self.compiled = True
             return self._energies(outputs)
 

@@ -12,21 +12,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hypersphere.errors import Elsewhere, UserError, refusals_told
-from hypersphere.util.launch import place_on_machine
+from hypersphere.errors import ReportedElsewhere, UserError, permission_errors_as_user_errors
+from hypersphere.util.launcher import local_rank_and_size
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-def size() -> int:
+def world_size() -> int:
     """Number of processes."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
     """Number of this process, from 0."""
-    return dist.get_rank() if size() > 1 else 0
+    return dist.get_rank() if world_size() > 1 else 0
 
 
 def gather(x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def gather(x: Tensor) -> Tensor:
     """
     if not x.ndim:
         raise ValueError("gather needs rows (N × …), got a single number")
-    if size() == 1:
+    if world_size() == 1:
         return x
     if x.device.type == "cpu":  # on a GPU the check would wait for the device
         _check_shares(len(x))
@@ -57,7 +57,7 @@ def gather(x: Tensor) -> Tensor:
 
 
 def _check_shares(rows: int) -> None:
-    counts = [torch.zeros((), dtype=torch.int64) for _ in range(size())]
+    counts = [torch.zeros((), dtype=torch.int64) for _ in range(world_size())]
     dist.all_gather(counts, torch.tensor(rows))
     if len({*map(int, counts)}) > 1:
         found = ", ".join(str(int(count)) for count in counts)
@@ -66,24 +66,24 @@ def _check_shares(rows: int) -> None:
 
 def all_sum(x: Tensor) -> Tensor:
     """Sum over processes. Differentiable."""
-    return x if size() == 1 else _Sum.apply(x)
+    return x if world_size() == 1 else _Sum.apply(x)
 
 
 def all_mean(x: Tensor) -> Tensor:
     """Mean over processes. Differentiable."""
-    return x if size() == 1 else all_sum(x) / size()
+    return x if world_size() == 1 else all_sum(x) / world_size()
 
 
 def mine(x: Tensor) -> Tensor:
     """This process's share of rows: the inverse of `gather`."""
-    share = len(x) // size()
+    share = len(x) // world_size()
     return x[rank() * share : (rank() + 1) * share]
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(size())]
+        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())]
         dist.all_gather(parts, x.contiguous())
         return torch.cat(parts)
 
@@ -109,13 +109,13 @@ def _summed(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def shared_out(rows: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+def split_over_ranks(rows: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
     """work(rows), computed in parts by the processes; the same bits on all."""
-    if size() == 1:
+    if world_size() == 1:
         return work(rows)
-    done = work(rows.tensor_split(size())[rank()])
+    done = work(rows.tensor_split(world_size())[rank()])
     whole = done.new_empty(len(rows), *done.shape[1:])
-    for source, part in enumerate(whole.tensor_split(size())):
+    for source, part in enumerate(whole.tensor_split(world_size())):
         if source == rank():
             part.copy_(done)
         dist.broadcast(part, src=source)
@@ -123,33 +123,33 @@ def shared_out(rows: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def as_on_first(tensors: Iterable[Tensor]) -> None:
+def broadcast_from_first(tensors: Iterable[Tensor]) -> None:
     """Overwrite the tensors by those of the first process."""
-    if size() > 1:
+    if world_size() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, src=0)
 
 
 def merged(found: dict[K, T]) -> dict[K, T]:
     """The union of the dicts of all processes."""
-    if size() == 1:
+    if world_size() == 1:
         return found
-    parts: list[Any] = [None] * size()
+    parts: list[Any] = [None] * world_size()
     dist.all_gather_object(parts, found)
     return {name: value for part in parts for name, value in part.items()}
 
 
-def from_first(work: Callable[[], T]) -> T:
+def result_of_first(work: Callable[[], T]) -> T:
     """Run `work` on the first process and return its result on all. A UserError ends all; the first reports it."""
     result, _ = _together(work if rank() == 0 else None)
-    if size() == 1:
+    if world_size() == 1:
         return result
     shared = [result]
     dist.broadcast_object_list(shared)
     return shared[0]
 
 
-def first_does(work: Callable[[], object], flag: Callable[[], int] = lambda: 0) -> int:
+def run_on_first(work: Callable[[], object], flag: Callable[[], int] = lambda: 0) -> int:
     """Run `work` on the first process while the others wait; return the largest flag of all processes."""
     return _together(work if rank() == 0 else None, flag)[1]
 
@@ -164,24 +164,24 @@ def _together(work: Callable[[], Any] | None, flag: Callable[[], int] = lambda: 
     result, failure = None, None
     try:
         if work is not None:
-            with refusals_told():
+            with permission_errors_as_user_errors():
                 result = work()
     except UserError as error:
         failure = error
-    if size() == 1:
+    if world_size() == 1:
         if failure is not None:
             raise failure
         return result, flag()
-    state = torch.tensor([flag(), 0 if failure is None else size() - rank()])
+    state = torch.tensor([flag(), 0 if failure is None else world_size() - rank()])
     dist.all_reduce(state, dist.ReduceOp.MAX)
     largest_flag, reporter = state.tolist()
     if reporter:
-        raise failure if failure is not None and reporter == size() - rank() else Elsewhere()
+        raise failure if failure is not None and reporter == world_size() - rank() else ReportedElsewhere()
     return result, largest_flag
 
 
-def first_of_machine_first(work: Callable[[], T]) -> T:
+def run_first_on_each_machine(work: Callable[[], T]) -> T:
     """Run `work` on one process of each machine, then on the others, which find the files it has written."""
-    early = place_on_machine()[0] == 0
+    early = local_rank_and_size()[0] == 0
     found = agreed(lambda: work() if early else None)
     return agreed(lambda: found if early else work())  # type: ignore[return-value]

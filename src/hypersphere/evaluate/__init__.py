@@ -10,7 +10,7 @@ from hypersphere.evaluate.finetune import few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.evaluate.suite import Evaluation, KnnMonitor, evaluate_encoder
-from hypersphere.evaluate.transfer import in_channels, transferred
+from hypersphere.evaluate.transfer import in_channels, transfer_views
 from hypersphere.probes import PROBES
 
 __all__ = [
@@ -29,5 +29,5 @@ __all__ = [
     "knn",
     "linear",
     "linear_cached",
-    "transferred",
+    "transfer_views",
 ]

@@ -139,7 +139,7 @@ def features_of(loader: Loader, encoder: nn.Module, precision: torch.dtype = tor
 
     Example:
         >>> import hypersphere as hs
-        >>> digits = hs.data.Dataset.resolve(hs.data.Given("digits"))
+        >>> digits = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
         >>> loader = digits.split("test").train.loader(digits.pipeline(None), 0, torch.device("cpu"))
         >>> features, labels = hs.evaluate.features_of(loader, nn.Flatten())
         >>> features.shape, labels.shape

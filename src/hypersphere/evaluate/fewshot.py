@@ -8,8 +8,8 @@ from torch import Tensor
 from hypersphere.evaluate.features import accuracy
 from hypersphere.evaluate.stored import on_stored_features
 from hypersphere.sphere import unit
-from hypersphere.util.draws import FEW_SHOT, permutation
-from hypersphere.util.intervals import half_width
+from hypersphere.util.random_numbers import FEW_SHOT, permutation
+from hypersphere.util.statistics import half_width
 
 
 @on_stored_features

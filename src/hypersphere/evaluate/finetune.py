@@ -14,7 +14,7 @@ from hypersphere.evaluate.features import Accuracy, accuracy, encode, features_o
 from hypersphere.evaluate.linear import random_crops
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.probes import Tuned
-from hypersphere.util.draws import FEW_LABELS
+from hypersphere.util.random_numbers import FEW_LABELS
 
 
 class Labels(NamedTuple):
@@ -46,8 +46,8 @@ def few_labels(train: Loader, share: float) -> Loader:
     Example:
         >>> import hypersphere as hs
         >>> from hypersphere.data import load_data
-        >>> from hypersphere.views import RECIPES
-        >>> train, _ = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> from hypersphere.views import PIPELINES
+        >>> train, _ = (images.loader(PIPELINES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
         >>> len(train), len(hs.evaluate.few_labels(train, 0.1))
         (1137, 110)
     """
@@ -101,8 +101,8 @@ def fine_tune(
     Example:
         >>> import hypersphere as hs
         >>> from hypersphere.data import load_data
-        >>> from hypersphere.views import RECIPES
-        >>> train, test = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> from hypersphere.views import PIPELINES
+        >>> train, test = (images.loader(PIPELINES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
         >>> encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 32))
         >>> hs.evaluate.fine_tune(encoder, train, test, epochs=2).top1 > 50
         True

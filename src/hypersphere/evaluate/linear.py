@@ -10,7 +10,7 @@ from hypersphere.data import Loader
 from hypersphere.evaluate.features import Accuracy, accuracy, encode, features_of, frozen
 from hypersphere.evaluate.stored import on_stored_features
 from hypersphere.optim import scaled, warmup_cosine
-from hypersphere.util.draws import PROBE_ORDER, permutation
+from hypersphere.util.random_numbers import PROBE_ORDER, permutation
 
 MOMENTUM = 0.9  # Nesterov's
 
@@ -49,8 +49,8 @@ def linear(
     Example:
         >>> import hypersphere as hs
         >>> from hypersphere.data import load_data
-        >>> from hypersphere.views import RECIPES
-        >>> train, test = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> from hypersphere.views import PIPELINES
+        >>> train, test = (images.loader(PIPELINES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
         >>> hs.evaluate.linear(nn.Flatten(), train, test, epochs=2).top1 > 50
         True
     """

@@ -27,8 +27,8 @@ from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.probes import EVERY_PROBE, PROBES
 from hypersphere.sphere import alignment, lidar
-from hypersphere.util.progress import progress_bar
-from hypersphere.views import Recipe
+from hypersphere.util.console import progress_bar
+from hypersphere.views import ViewPipeline
 
 Evaluation = dict[str, dict[str, float]]  # measures by probe
 Stored = tuple[Tensor, Tensor, Tensor, Tensor]  # features, labels, queries, truth
@@ -81,8 +81,8 @@ def evaluate_encoder(
     Example:
         >>> import hypersphere as hs
         >>> from hypersphere.data import load_data
-        >>> from hypersphere.views import RECIPES
-        >>> train, test = (images.loader(RECIPES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
+        >>> from hypersphere.views import PIPELINES
+        >>> train, test = (images.loader(PIPELINES["digits"], 0, torch.device("cpu")) for images in load_data("digits"))
         >>> hs.evaluate.evaluate_encoder(nn.Flatten(), train, test, ["knn"], neighbours=20)["knn"]["top1"] > 90
         True
     """
@@ -175,8 +175,9 @@ class KnnMonitor:
     Example:
         >>> import hypersphere as hs
         >>> from hypersphere.data import load_data
-        >>> from hypersphere.views import RECIPES
-        >>> monitor = hs.evaluate.KnnMonitor(1, *load_data("digits"), RECIPES["digits"], neighbours=20, temperature=0.1)
+        >>> from hypersphere.views import PIPELINES
+        >>> train, test = load_data("digits")
+        >>> monitor = hs.evaluate.KnnMonitor(1, train, test, PIPELINES["digits"], neighbours=20, temperature=0.1)
         >>> sorted(monitor(nn.Flatten()))
         ['knn', 'uniformity_of_features']
     """
@@ -186,7 +187,7 @@ class KnnMonitor:
         every: int,
         train: Images,
         test: Images,
-        recipe: Recipe,
+        recipe: ViewPipeline,
         neighbours: int,
         temperature: float,
         precision: torch.dtype = torch.float32,

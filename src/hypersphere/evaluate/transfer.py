@@ -5,11 +5,11 @@ from dataclasses import replace
 import torch
 
 from hypersphere.data import Images
-from hypersphere.views import Recipe
+from hypersphere.views import ViewPipeline
 from hypersphere.views.ops import grey
 
 
-def transferred(theirs: Recipe, own: Recipe) -> Recipe:
+def transfer_views(theirs: ViewPipeline, own: ViewPipeline) -> ViewPipeline:
     """The views of another dataset for an encoder: its crops, with the size and normalization of the encoder.
 
     Args:
@@ -20,8 +20,8 @@ def transferred(theirs: Recipe, own: Recipe) -> Recipe:
         Views of the other dataset that fit the encoder.
 
     Example:
-        >>> from hypersphere.views import RECIPES
-        >>> transferred(RECIPES["cifar100"], RECIPES["digits"]).size
+        >>> from hypersphere.views import PIPELINES
+        >>> transfer_views(PIPELINES["cifar100"], PIPELINES["digits"]).size
         8
     """
     return replace(theirs, size=own.size, mean=own.mean, std=own.std)

@@ -11,19 +11,19 @@ from hypersphere.data.decode import WHITE
 from hypersphere.inference.loading import KIND, Preprocess
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
+from hypersphere.nn.libraries import OPTIONS
 from hypersphere.nn.weights import WEIGHTS
-from hypersphere.nn.zoo import OPTIONS
-from hypersphere.runs.build import view_recipe
+from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import provenance
 from hypersphere.runs.results import evaluations_of
 from hypersphere.runs.run import Run
-from hypersphere.util.written import is_reference, referred_to
+from hypersphere.util.references import import_reference, is_reference
 
 
 def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
     """Content of the card, without the hashes of the files."""
     config, preprocess = run.config, Preprocess.of(run.config)
-    channels = len(view_recipe(config).mean)
+    channels = len(view_pipeline(config).mean)
     library = config.encoder.partition("/")[0]
     of_a_library = library != "hypersphere" and not is_reference(config.encoder)
     lines = _snippets(run, channels, encoder)
@@ -76,7 +76,7 @@ def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str
         return {}
     if is_reference(config.encoder):
         module, _, maker = config.encoder.partition(":")
-        given = f"channels={channels}" if takes_channels(referred_to(config.encoder)) else ""
+        given = f"channels={channels}" if takes_channels(import_reference(config.encoder)) else ""
         return {module: _lines(module, f"{module}.{maker}({given})", list(_without_parametrizations(run.encoder)))}
     if library == "timm":
         return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}

@@ -25,7 +25,7 @@ from hypersphere.regularize import groups_of, layers_of
 from hypersphere.runs.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
 from hypersphere.sphere.measures import mean_energies
-from hypersphere.util.progress import progress_bar
+from hypersphere.util.console import progress_bar
 
 EMBEDDINGS = (".npy", ".npz", ".parquet")
 MARKS = {"good": "✓", "weak": "~", "bad": "✗", "": "·"}  # by the health of a finding

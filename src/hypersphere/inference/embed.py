@@ -12,12 +12,12 @@ import torch
 from hypersphere import __version__
 from hypersphere.data.files import all_images
 from hypersphere.data.stream import FileReader, Stream, default_workers
-from hypersphere.data.unreadable import tell_unreadable
+from hypersphere.data.unreadable import report_unreadable
 from hypersphere.errors import UserError
 from hypersphere.inference.loading import AT_ONCE, Loaded, load
-from hypersphere.inference.vectors import Piece, Writer, check_output, is_text, rows_at_once, writer
+from hypersphere.inference.vectors import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
+from hypersphere.util.console import Progress, progress_bar
 from hypersphere.util.files import put_in_place
-from hypersphere.util.progress import Progress, progress_bar
 from hypersphere.util.text import printable
 
 
@@ -118,18 +118,18 @@ def _closing(file: Writer) -> Iterator[Writer]:
         raise
 
 
-def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[Piece]:
+def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[VectorBatch]:
     for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
         if not np.isfinite(vectors).all():
             raise UserError(f"{loaded.source} produces features with NaN or infinity: check whether the run diverged")
-        yield Piece([str(stream.reader.name(n)) for n in sample.tolist()], vectors)
+        yield VectorBatch([str(stream.reader.name(n)) for n in sample.tolist()], vectors)
         bar.update(int(sample[-1]) + 1)
 
 
-def _write(file: Writer, pieces: Iterator[Piece], at_once: int) -> int:
+def _write(file: Writer, pieces: Iterator[VectorBatch], at_once: int) -> int:
     """Write `at_once` rows at a time; return the total number of rows."""
-    waiting: list[Piece] = []
+    waiting: list[VectorBatch] = []
     rows = 0
     for piece in pieces:
         waiting.append(piece)
@@ -142,12 +142,12 @@ def _write(file: Writer, pieces: Iterator[Piece], at_once: int) -> int:
     return rows
 
 
-def _joined(pieces: Sequence[Piece]) -> Piece:
-    return Piece([name for piece in pieces for name in piece.paths], np.concatenate([p.vectors for p in pieces]))
+def _joined(pieces: Sequence[VectorBatch]) -> VectorBatch:
+    return VectorBatch([name for piece in pieces for name in piece.paths], np.concatenate([p.vectors for p in pieces]))
 
 
 def _list(unreadable: dict[Path | str, str], listed: Path) -> None:
     """Replace the list of an earlier call."""
     with contextlib.suppress(OSError):
         listed.unlink()
-    tell_unreadable(unreadable, listed)
+    report_unreadable(unreadable, listed)

@@ -17,8 +17,8 @@ from hypersphere.inference.card import describe
 from hypersphere.inference.loading import hash_of, plain, weights_as_bytes
 from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.run import Run, load_run
+from hypersphere.util.console import notify
 from hypersphere.util.files import make_folder, put_in_place, write_atomically, write_json
-from hypersphere.util.progress import tell
 
 ONNX = "encoder.onnx"
 Format = Literal["safetensors", "onnx"]
@@ -60,7 +60,7 @@ def export(run: str | Path | Run, out: str | Path | None = None, format: Format 
     card = describe(loaded, encoder)
     if not card["metrics"] and loaded.labelled:
         command = f"hypersphere evaluate {shlex.quote(str(loaded.path))}"
-        tell(f"the card has no metrics, since step {loaded.step:,} has not been evaluated: {command}")
+        notify(f"the card has no metrics, since step {loaded.step:,} has not been evaluated: {command}")
     blob = weights_as_bytes(encoder)
     card["weights"] = {"file": WEIGHTS, "sha256": hashlib.sha256(blob).hexdigest()}
     if format == "onnx":

@@ -27,12 +27,12 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate import extract, in_channels
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
-from hypersphere.runs.build import view_recipe
+from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import load_run
+from hypersphere.util.references import check_importable
 from hypersphere.util.text import printable
-from hypersphere.util.written import check_installed
-from hypersphere.views import Augmentation, Recipe
+from hypersphere.views import Augmentation, ViewPipeline
 from hypersphere.views.crops import middle
 
 KIND = "hypersphere encoder, version 1"
@@ -65,7 +65,7 @@ class Preprocess:
 
     @staticmethod
     def of(config: Config) -> "Preprocess":
-        recipe, side = view_recipe(config), Dataset.resolve(config).stored_side(config.size)
+        recipe, side = view_pipeline(config), Dataset.resolve(config).stored_side(config.size)
         return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop, config.white)
 
     @staticmethod
@@ -107,7 +107,7 @@ class Preprocess:
 
     def view(self, pixels: Tensor) -> Tensor:
         """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, 3, side, side)."""
-        recipe = Recipe(self.size, self.mean, self.std, (), Augmentation(), self.resize, self.crop)
+        recipe = ViewPipeline(self.size, self.mean, self.std, (), Augmentation(), self.resize, self.crop)
         images = Images(pixels, torch.empty(0), ())
         return center_view(recipe)(in_channels(images, len(self.mean)).pixels)
 
@@ -233,7 +233,7 @@ def read_card(file: Path) -> dict[str, Any]:
 
 def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
     card = read_card(file)
-    check_installed(card.get("encoder"))  # a card may come from anywhere
+    check_importable(card.get("encoder"))  # a card may come from anywhere
     try:
         encoder = plain(build_encoder(card["encoder"], **card["architecture"]))
         preprocess = Preprocess.from_json(card["input"])

@@ -12,7 +12,7 @@ import torch
 from hypersphere.data.members import file_or_member
 from hypersphere.errors import UserError
 from hypersphere.inference.loading import Loaded, Preprocess, load
-from hypersphere.inference.vectors import Piece, Vectors, read_vectors
+from hypersphere.inference.vectors import EmbeddingFile, VectorBatch, read_vectors
 from hypersphere.sphere import unit
 
 
@@ -57,10 +57,10 @@ def neighbours(
         UserError: If a file cannot be read, or the encoder is not the one that made the file.
 
     Example:
-        >>> from hypersphere.inference.vectors import Piece, writer
+        >>> from hypersphere.inference.vectors import VectorBatch, writer
         >>> about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/photos"}
         >>> file = writer(Path("photos.npz"), ".npz", 2, about, names_are_text=True)
-        >>> file.write(Piece(["cat.jpg", "lynx.jpg", "car.jpg"], np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])))
+        >>> file.write(VectorBatch(["cat.jpg", "lynx.jpg", "car.jpg"], np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])))
         >>> file.finish()
         >>> neighbours("photos.npz", ["/photos/cat.jpg"], count=1)[0].neighbours
         [Neighbour(path=PosixPath('/photos/lynx.jpg'), cosine=0.8000000...)]
@@ -83,7 +83,7 @@ def neighbours(
     return [Found(file_or_member(os.fspath(query)), found) for query, found in zip(queries, best, strict=True)]
 
 
-def _load_encoder(file: Path, vectors: Vectors, encoder: str | Path | None, device: str | torch.device) -> Loaded:
+def _load_encoder(file: Path, vectors: EmbeddingFile, encoder: str | Path | None, device: str | torch.device) -> Loaded:
     """The encoder that made the file, with the preprocessing that it had then."""
     source = Path(vectors.about["encoder"]) if encoder is None else Path(encoder)
     if not source.exists():
@@ -101,7 +101,7 @@ def _load_encoder(file: Path, vectors: Vectors, encoder: str | Path | None, devi
         raise UserError(f"{file} is damaged: its preprocessing is invalid ({error})") from None
 
 
-def _located(vectors: Vectors) -> Iterator[tuple[list[str], Piece]]:
+def _located(vectors: EmbeddingFile) -> Iterator[tuple[list[str], VectorBatch]]:
     """Pieces of the file with the absolute paths of their images."""
     for piece in vectors.pieces():
         yield [_absolute(name, vectors.about["cwd"]) for name in piece.paths], piece
@@ -112,7 +112,7 @@ def _absolute(name: str, cwd: str) -> str:
     return name if "://" in name else os.path.normpath(os.path.join(cwd, name))
 
 
-def _known(vectors: Vectors, wanted: set[str]) -> dict[str, np.ndarray]:
+def _known(vectors: EmbeddingFile, wanted: set[str]) -> dict[str, np.ndarray]:
     """Vectors of the wanted images that are in the file."""
     found: dict[str, np.ndarray] = {}
     for places, piece in _located(vectors):
@@ -122,7 +122,7 @@ def _known(vectors: Vectors, wanted: set[str]) -> dict[str, np.ndarray]:
     return found
 
 
-def _nearest(vectors: Vectors, points: np.ndarray, asked: Sequence[str], count: int) -> list[list[Neighbour]]:
+def _nearest(vectors: EmbeddingFile, points: np.ndarray, asked: Sequence[str], count: int) -> list[list[Neighbour]]:
     """The nearest images of each query, piece by piece; of equal cosines the first in the file."""
     best: list[list[Neighbour]] = [[] for _ in asked]
     for places, piece in _located(vectors):

@@ -12,25 +12,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.config import Config, recipe
-from hypersphere.data import Dataset, Given, Images
+from hypersphere.data import Dataset, DataSpec, Images
 from hypersphere.data.files import FILES
 from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
-from hypersphere.errors import UserError, first_line, similar
+from hypersphere.errors import UserError, did_you_mean, first_line
 from hypersphere.evaluate import in_channels
 from hypersphere.evaluate.features import frozen
 from hypersphere.inference.loading import load, read_card
 from hypersphere.nn import build_encoder
 from hypersphere.nn.blocks import features_in
 from hypersphere.nn.encoders import ENCODERS
+from hypersphere.nn.libraries import build_model, model_name
 from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
-from hypersphere.nn.zoo import build_model, model_name
-from hypersphere.regularize.where import PARALLEL
-from hypersphere.runs.build import view_recipe
+from hypersphere.regularize.selection import PARALLEL
+from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import Run, load_config, load_run, with_root
-from hypersphere.util.written import is_reference
-from hypersphere.views import Recipe, Views, folder_recipe
+from hypersphere.util.references import is_reference
+from hypersphere.views import ViewPipeline, Views, folder_pipeline
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 AT_ONCE = 64
@@ -50,7 +50,7 @@ class DiagnoseOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.data, str | os.PathLike):
-            object.__setattr__(self, "data", Dataset.resolve(Given(os.fspath(self.data), root=self.root)).name)
+            object.__setattr__(self, "data", Dataset.resolve(DataSpec(os.fspath(self.data), root=self.root)).name)
         for name, least in (("images", 2), ("size", 1)):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Integral) and int(value) >= least):
@@ -61,7 +61,7 @@ class ShownImages(NamedTuple):
     """Images that are shown to an encoder."""
 
     pixels: Tensor  # (N, C, H, W), uint8
-    recipe: Recipe
+    recipe: ViewPipeline
     description: str  # for the title
 
 
@@ -72,7 +72,7 @@ class Subject(NamedTuple):
     encoder: nn.Module
     parts: dict[str, nn.Module]  # networks whose weights are examined
     pixels: Tensor
-    recipe: Recipe
+    recipe: ViewPipeline
     channels: int  # of the encoder's input
     side: int  # of the encoder's input, in pixels
 
@@ -127,7 +127,7 @@ def _unwrapped(network: nn.Module) -> nn.Module:
 
 def _of_run(run: Run, options: DiagnoseOptions) -> Subject:
     config = _located(run.config, options)
-    own = view_recipe(config)
+    own = view_pipeline(config)
     parts = {name: part for name, part in run.method.named_children() if _learns(part)}
     title = f"{run.config.title}, step {run.step} of {run.path}"
     shown = _images_to_show(config, options, options.images or 2000, own, run.path)
@@ -165,14 +165,14 @@ def _of_exported(folder: Path, options: DiagnoseOptions) -> Subject:
         dataset.check_present(folder)
         data, root = dataset.relocated()
         config = config.replace(data=data, root=root)
-    own = view_recipe(config)
+    own = view_pipeline(config)
     shown = _images_to_show(config, options, options.images or 2000, own, run if listed else None)
     parts, sides = {"encoder": loaded.encoder}, (options.size or own.size,)
     return _make_subject(f"{folder}", loaded.encoder, parts, shown, len(own.mean), sides)
 
 
 def _images_to_show(
-    config: Config, options: DiagnoseOptions, n: int, like: Recipe, run: Path | None = None
+    config: Config, options: DiagnoseOptions, n: int, like: ViewPipeline, run: Path | None = None
 ) -> ShownImages:
     """At most `n` images of `options.data`, or else the held-out images of the config."""
     if isinstance(options.data, Tensor):
@@ -185,20 +185,20 @@ def _images_to_show(
     known = run is not None or dataset.recipe_hints() is None  # whether it is known which images were held out
     kind = ("held-out " if split.apart else "training ") if known else ""
     pixels = images.pixels
-    return ShownImages(pixels[evenly(len(pixels), n)], view_recipe(config), f"{kind}images of {config.data}")
+    return ShownImages(pixels[evenly(len(pixels), n)], view_pipeline(config), f"{kind}images of {config.data}")
 
 
-def _like_photographs(data: str | Tensor | None, channels: int) -> Recipe:
+def _like_photographs(data: str | Tensor | None, channels: int) -> ViewPipeline:
     """The recipe for a user's images, at their size."""
-    usual = folder_recipe(min(data.shape[2:]) if isinstance(data, Tensor) else 224)
+    usual = folder_pipeline(min(data.shape[2:]) if isinstance(data, Tensor) else 224)
     return usual if channels != 1 else replace(usual, mean=(0.449,), std=(0.226,))
 
 
-def _given(images: Tensor, n: int, like: Recipe) -> ShownImages:
+def _given(images: Tensor, n: int, like: ViewPipeline) -> ShownImages:
     """At most `n` of the user's images, evenly spaced, in the channels of the recipe `like`; of any size."""
     chosen = images[evenly(len(images), n).to(images.device)]
     pixels = in_channels(Images(chosen, torch.empty(0), ()), len(like.mean)).pixels
-    of_any_size = folder_recipe(like.size)
+    of_any_size = folder_pipeline(like.size)
     return ShownImages(pixels, replace(like, resize=of_any_size.resize, crop=of_any_size.crop), "given images")
 
 
@@ -320,5 +320,5 @@ def _model(name: str, pretrained: bool) -> nn.Module:
             raise UserError(f"{name} is not a run, a checkpoint ({', '.join(CHECKPOINTS)}) or a file of embeddings")
         kinds = "a run's folder, a checkpoint, a file of embeddings, or a model such as torchvision/resnet18"
         names = [*ENCODERS, *(encoder.partition("/")[2] for encoder in ENCODERS)]
-        raise UserError(f"unknown target {name!r}{similar(name, names)}: pass {kinds}")
+        raise UserError(f"unknown target {name!r}{did_you_mean(name, names)}: pass {kinds}")
     return build_model(whole, pretrained=pretrained)

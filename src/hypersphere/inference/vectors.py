@@ -24,8 +24,8 @@ import numpy as np
 
 from hypersphere.diagnostics.embeddings import Embeddings, check_embeddings
 from hypersphere.errors import UserError, first_line
+from hypersphere.util.console import notify
 from hypersphere.util.files import check_file
-from hypersphere.util.progress import tell
 
 ABOUT = "hypersphere"  # the metadata key, or the array, that holds provenance as JSON
 PIECE = 2**24  # bytes of vectors written or read at once
@@ -33,7 +33,7 @@ ROWS = 8192  # read at once from a .parquet file with columns of any kind
 WRITTEN = (".parquet", ".npz")
 
 
-class Piece(NamedTuple):
+class VectorBatch(NamedTuple):
     """Consecutive rows of a file."""
 
     paths: Sequence[str]  # as `os.fsdecode` returns them
@@ -41,12 +41,12 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Vectors:
+class EmbeddingFile:
     """A file that `embed` wrote: how it was made, and its rows in pieces."""
 
     about: dict[str, Any]
     dimensions: int
-    pieces: Callable[[], Iterator[Piece]]
+    pieces: Callable[[], Iterator[VectorBatch]]
 
 
 def check_output(path: Path) -> None:
@@ -99,7 +99,7 @@ def read_embeddings(path: Path) -> Embeddings:
     return replace(found, pieces=partial(_reporting_damage, path, found.pieces))
 
 
-def read_vectors(path: Path) -> Vectors:
+def read_vectors(path: Path) -> EmbeddingFile:
     """Open a file that `embed` wrote, without reading its vectors.
 
     Raises:
@@ -148,7 +148,7 @@ def _npz(path: Path) -> Embeddings:
     return _array(f"{path}:{name}", partial(_member, path, name))
 
 
-def _own_npz(path: Path) -> Vectors:
+def _own_npz(path: Path) -> EmbeddingFile:
     with zipfile.ZipFile(path) as archive:
         about = json.loads(str(np.load(io.BytesIO(archive.read(f"{ABOUT}.npy")), allow_pickle=False)))
     vectors, names = partial(_member, path, "vector"), partial(_member, path, "path")
@@ -157,13 +157,13 @@ def _own_npz(path: Path) -> Vectors:
     if rows != named:
         raise ValueError("not as many vectors as paths")
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[VectorBatch]:
         step = rows_at_once(dimensions)
         arrays = (_rows(f"{path}:{name}", array, step) for name, array in (("path", names), ("vector", vectors)))
         for some, matrix in zip(*arrays, strict=True):
-            yield Piece(some.tolist(), matrix)
+            yield VectorBatch(some.tolist(), matrix)
 
-    return Vectors(about, dimensions, pieces)
+    return EmbeddingFile(about, dimensions, pieces)
 
 
 def _member(path: Path, name: str) -> IO[bytes]:
@@ -253,7 +253,7 @@ def _number_columns(path: Path, schema: Any, types: Any) -> list[str]:
     """One for each dimension. Integers, which may be labels or row numbers, count only if there are no floats."""
     floats, integers = ([c.name for c in schema if kind(c.type)] for kind in (types.is_floating, types.is_integer))
     if floats and integers:
-        tell(f"{path}: ignored integer columns: {', '.join(integers)}")
+        notify(f"{path}: ignored integer columns: {', '.join(integers)}")
     columns = floats or [name for name in integers if not name.startswith("__index_level_")]  # of pandas
     if not columns:
         raise UserError(f"{path} has no column of vectors or numbers")
@@ -273,7 +273,7 @@ def _matrix(batch: Any, one_column: bool, path: Path, dimensions: int | None = N
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
 
 
-def _own_parquet(path: Path) -> Vectors:
+def _own_parquet(path: Path) -> EmbeddingFile:
     _pyarrow(path)
     from pyarrow import parquet
 
@@ -282,15 +282,15 @@ def _own_parquet(path: Path) -> Vectors:
     dimensions = schema.field("vector").type.list_size
     columns = [name for name in ("vector", "path", "path_bytes") if name in schema.names]
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[VectorBatch]:
         for batch in _batches(path, columns, rows_at_once(dimensions)):
             names = batch.column("path").to_pylist()
             if "path_bytes" in columns:
                 exact = batch.column("path_bytes").to_pylist()
                 names = [name if raw is None else os.fsdecode(raw) for name, raw in zip(names, exact, strict=True)]
-            yield Piece(names, _matrix(batch.select(["vector"]), True, path, dimensions))
+            yield VectorBatch(names, _matrix(batch.select(["vector"]), True, path, dimensions))
 
-    return Vectors(about, dimensions, pieces)
+    return EmbeddingFile(about, dimensions, pieces)
 
 
 class _ParquetWriter:
@@ -307,7 +307,7 @@ class _ParquetWriter:
         self.file = open(path, "wb")  # noqa: SIM115
         self.writer = parquet.ParquetWriter(self.file, self.schema, compression="zstd", use_dictionary=False)
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: VectorBatch) -> None:
         shown = [os.fsencode(name).decode("utf-8", "replace") for name in piece.paths]
         flat = self.arrow.array(np.ascontiguousarray(piece.vectors, np.float32).ravel())
         columns = [self.arrow.array(shown), self.arrow.FixedSizeListArray.from_arrays(flat, self.dimensions)]
@@ -336,7 +336,7 @@ class _NpzWriter:
         self.vectors = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115
         self.names: list[str] = []
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: VectorBatch) -> None:
         self.vectors.write(np.asarray(piece.vectors, "<f4").tobytes())
         self.names += piece.paths
 

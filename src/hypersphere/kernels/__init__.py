@@ -38,7 +38,7 @@ def usable(x: Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def references_alone() -> Iterator[None]:
+def without_kernels() -> Iterator[None]:
     """Use the references instead of kernels inside."""
     global _enabled
     before, _enabled = _enabled, False

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hypersphere.util.draws import Key
+from hypersphere.util.random_numbers import Key
 
 
 class Numbers(NamedTuple):

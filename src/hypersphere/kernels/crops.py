@@ -23,7 +23,7 @@ from hypersphere.kernels.colours import (
     solarize,
     uniforms,
 )
-from hypersphere.util.draws import Key
+from hypersphere.util.random_numbers import Key
 
 TILE = 1024  # pixels per program
 MEANS: dict[str, Any] = {"TILE": 4096, "num_warps": 16}  # for the means, where a program reads a whole image

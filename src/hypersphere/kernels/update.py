@@ -83,7 +83,7 @@ def _trust_ratio(partial, first, last, trust):
 
 
 @triton.jit(do_not_specialize=["tensors"])
-def follow_kernel(addresses, owners, starts, sizes, tau, tensors, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
+def ema_kernel(addresses, owners, starts, sizes, tau, tensors, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
     """ξ ← ξ + (1 − τ)(θ − ξ)."""
     chunk = tl.program_id(0)
     tensor = tl.load(owners + chunk)
@@ -197,9 +197,9 @@ def lars(
         lars_kernel[grid](addresses, *chunks, partial, rate, count, decay, momentum, trust, ADAPT=adapt, **sizes)
 
 
-def follow(target: Tensors, online: Tensors, tau: Tensor) -> None:
+def ema_update(target: Tensors, online: Tensors, tau: Tensor) -> None:
     chunks = _chunks(tuple(t.numel() for t in target), target[0].device)
     addresses = TABLE.of(target, online)
     with torch.cuda.device_of(target[0]):
         grid, rate = (len(chunks.owners),), tau.to(target[0].device)
-        follow_kernel[grid](addresses, *chunks[:3], rate, len(target), CHUNK=CHUNK, BLOCK=BLOCK)
+        ema_kernel[grid](addresses, *chunks[:3], rate, len(target), CHUNK=CHUNK, BLOCK=BLOCK)

@@ -23,7 +23,7 @@ from hypersphere.kernels.colours import (
     solarize,
     uniforms,
 )
-from hypersphere.util.draws import Key
+from hypersphere.util.random_numbers import Key
 
 LARGEST_VIEW = 64  # pixels a side that fit into registers
 LARGEST_SOURCE = 128  # pixels a side; each view reads 16 times that area

@@ -21,7 +21,7 @@ from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
 from hypersphere.util.options import option
-from hypersphere.util.written import class_at, is_reference, reference_to
+from hypersphere.util.references import import_subclass, is_reference, reference_to
 
 __all__ = [
     "BYOL",
@@ -44,7 +44,7 @@ __all__ = [
     "Step",
     "Supervised",
     "SwAV",
-    "method_of",
+    "method_class",
     "name_of",
     "option",
 ]
@@ -84,7 +84,7 @@ def name_of(kind: type[Method]) -> str:
     return reference
 
 
-def method_of(name: str) -> type[Method]:
+def method_class(name: str) -> type[Method]:
     """Return the class of a method, by its name in `METHODS` or as package.module:Class.
 
     Args:
@@ -94,12 +94,12 @@ def method_of(name: str) -> type[Method]:
         UserError: If there is no such method, or the class is not a `Method` with a `forward`.
 
     Example:
-        >>> hs.methods.method_of("moco").__name__
+        >>> hs.methods.method_class("moco").__name__
         'MoCo'
     """
     if is_reference(name):
         duty = "forward, which computes the loss of a batch"
-        return class_at(name, Method, duty, {"encoder", "features"})  # type: ignore[type-abstract]
+        return import_subclass(name, Method, duty, {"encoder", "features"})  # type: ignore[type-abstract]
     if not isinstance(name, str) or name not in METHODS:
         raise UserError(f"`method` must be one of {', '.join(METHODS)}, got {name!r}")
     return METHODS[name]

@@ -11,14 +11,14 @@ from hypersphere.methods.options import ProjectorOptions
 from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
-from hypersphere.sphere.unit import widen, without_autocast
+from hypersphere.sphere.unit import to_full_precision, without_autocast
 from hypersphere.util.options import option
 
 
 def cross_correlation(z1: Tensor, z2: Tensor) -> Tensor:
     """D × D: Cᵢⱼ = Σ z¹ᵢ z²ⱼ / √(Σ z¹ᵢ² · Σ z²ⱼ²), sums over the images of the batch, z centred over them (eq. 2)."""
     with without_autocast(z1):
-        z1, z2 = (F.normalize(z - z.mean(dim=0), dim=0) for z in (widen(z1), widen(z2)))
+        z1, z2 = (F.normalize(z - z.mean(dim=0), dim=0) for z in (to_full_precision(z1), to_full_precision(z2)))
         return z1.T @ z2
 
 

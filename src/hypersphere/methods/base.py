@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from hypersphere.data import Batch as Batch
-from hypersphere.distributed.collectives import gather, size
+from hypersphere.distributed.collectives import gather, world_size
 from hypersphere.errors import UserError
 from hypersphere.methods.options import NoOptions
-from hypersphere.nn import keep_views_apart
+from hypersphere.nn import separate_view_statistics
 
 HEADS = "heads"  # in `energy_layers`: every sub-network except the encoder
 
@@ -117,8 +117,8 @@ class Method(nn.Module, ABC):
         if few or many:
             hint = " (set takes_one_view = True if it can learn from one)" * few
             raise UserError(f"{type(self).__name__} expects two views of each image, got {len(batch.views)}{hint}")
-        if size() > 1:
-            keep_views_apart(self)
+        if world_size() > 1:
+            separate_view_statistics(self)
         return super().__call__(batch, *args, **kwargs)
 
     def step(self, name: str, loss: Tensor, *projections: Tensor) -> Step:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
 from hypersphere.methods.recipes import SMALL_HEADS
-from hypersphere.nn import each_view, follow, meanwhile, mlp, target_of
+from hypersphere.nn import each_view, ema_update, make_target, mlp, on_side_stream
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import byol_loss
@@ -74,15 +74,15 @@ class BYOL(Method):
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
         self.predictor = mlp(projection, hidden, projection, norm) if predictor else nn.Identity()
-        self.target = target_of(nn.Sequential(self.encoder, self.projector))
+        self.target = make_target(nn.Sequential(self.encoder, self.projector))
         self.tau, self.tau_end = tau, tau_end
 
     def forward(self, batch: Batch) -> Step:
-        with meanwhile(lambda: each_view(self.target, batch.views), batch.views[0]) as targets:
+        with on_side_stream(lambda: each_view(self.target, batch.views), batch.views[0]) as targets:
             z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
             p1, p2 = each_view(self.predictor, (z1, z2))
         t1, t2 = targets()
         return self.step("byol", byol_loss(p1, t2) + byol_loss(p2, t1), z1, z2)
 
     def after_step(self, progress: float | Tensor) -> None:
-        follow(self.target, nn.Sequential(self.encoder, self.projector), rising(self.tau, progress, self.tau_end))
+        ema_update(self.target, nn.Sequential(self.encoder, self.projector), rising(self.tau, progress, self.tau_end))

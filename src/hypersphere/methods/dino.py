@@ -10,7 +10,7 @@ from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import Prototypes, swapped
 from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
-from hypersphere.nn import deep_mlp, each_view, follow, target_of
+from hypersphere.nn import deep_mlp, each_view, ema_update, make_target
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.util.options import option
@@ -120,7 +120,7 @@ class DINO(Method):
         self.encoder = encoder
         self.projector = deep_mlp(features, hidden, projection, 3, norm)
         self.prototypes = Prototypes(projection, prototypes, epochs)
-        self.target = target_of(nn.Sequential(self.encoder, self.projector, self.prototypes))
+        self.target = make_target(nn.Sequential(self.encoder, self.projector, self.prototypes))
         self.temperature, self.tau, self.centre_momentum = temperature, tau, centre_momentum
         self.warm, self.warmup = teacher_temperature, teacher_warmup / epochs
         self.register_buffer("centre", torch.zeros(prototypes))
@@ -148,4 +148,4 @@ class DINO(Method):
     def after_step(self, progress: float | Tensor) -> None:
         self.prototypes.normalize()
         online = nn.Sequential(self.encoder, self.projector, self.prototypes)
-        follow(self.target, online, rising(self.tau, progress))
+        ema_update(self.target, online, rising(self.tau, progress))

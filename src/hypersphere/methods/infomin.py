@@ -10,8 +10,8 @@ from hypersphere.methods.base import Batch
 from hypersphere.methods.moco import MOCO_V2, MoCo
 from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import mlp
-from hypersphere.util.draws import JIGSAW, uniforms
 from hypersphere.util.options import option
+from hypersphere.util.random_numbers import JIGSAW, uniforms
 
 
 def patches_of(view: Tensor, side: int) -> Tensor:

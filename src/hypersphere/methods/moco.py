@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypersphere.distributed.collectives import gather, size
+from hypersphere.distributed.collectives import gather, world_size
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
 from hypersphere.methods.recipes import SGD, SMALL_HEADS
-from hypersphere.nn import each_group, follow, mlp, target_of
+from hypersphere.nn import each_group, ema_update, make_target, mlp
 from hypersphere.sphere import unit
 from hypersphere.sphere.pairwise import row_logsumexp
 from hypersphere.util.options import option
@@ -92,7 +92,7 @@ class MoCo(Method):
         super().__init__()
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm="none")
-        self.target = target_of(nn.Sequential(self.encoder, self.projector))
+        self.target = make_target(nn.Sequential(self.encoder, self.projector))
         self.register_buffer("queue", unit(torch.randn(queue, projection)))
         self.temperature, self.tau = temperature, tau
 
@@ -119,9 +119,9 @@ class MoCo(Method):
         self.queue.copy_(torch.cat([key.to(self.queue.dtype), self.queue])[: len(self.queue)])
 
     def after_step(self, progress: float | Tensor) -> None:
-        follow(self.target, nn.Sequential(self.encoder, self.projector), self.tau)
+        ema_update(self.target, nn.Sequential(self.encoder, self.projector), self.tau)
 
 
 def _groups(view: Tensor) -> int:
-    images = len(view) * size()
+    images = len(view) * world_size()
     return images // GROUP if images % GROUP == 0 else 1

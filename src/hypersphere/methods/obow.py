@@ -15,14 +15,14 @@ from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import cosines, swapped
 from hypersphere.methods.recipes import SMALL_HEADS
-from hypersphere.nn import alike_everywhere, each_view, follow, mlp, target_of
-from hypersphere.nn.blocks import blocks_of, heard, places_of, width_of
+from hypersphere.nn import each_view, ema_update, make_target, mlp, skip_synchronization
+from hypersphere.nn.blocks import blocks_of, heard, to_positions, width_of
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import unit
 from hypersphere.sphere.unit import without_autocast
-from hypersphere.util.draws import WORDS, uniforms
 from hypersphere.util.options import option
+from hypersphere.util.random_numbers import WORDS, uniforms
 
 
 class OBoW(Method):
@@ -127,13 +127,13 @@ class OBoW(Method):
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
         self.blocks = list(blocks_of(encoder))[-scales:]
-        self.target = target_of(encoder)
+        self.target = make_target(encoder)
         widths = [width_of(encoder.get_submodule(name)) for name in self.blocks] or [features]
         if input_shape is not None:
             self.target.eval()
             widths = self._widths(input_shape)
-            self.target = target_of(encoder)
-        self.generators = nn.ModuleList(alike_everywhere(mlp(width, hidden, projection, norm)) for width in widths)
+            self.target = make_target(encoder)
+        self.generators = nn.ModuleList(skip_synchronization(mlp(width, hidden, projection, norm)) for width in widths)
         self.vocabularies = nn.ModuleList(Vocabulary(prototypes, width, sharpness) for width in widths)
         self.temperature, self.tau, self.seed = temperature, tau, seed
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
@@ -168,7 +168,7 @@ class OBoW(Method):
     def _maps(self, view: Tensor) -> list[Tensor]:
         """Return the teacher's features at each scale: the outputs of its blocks, or its output if it has none."""
         blocks = {name: self.target.get_submodule(name) for name in self.blocks}
-        with heard(blocks, lambda x: places_of(x.to(torch.float32, copy=True))) as found:
+        with heard(blocks, lambda x: to_positions(x.to(torch.float32, copy=True))) as found:
             output = self.target(view)
         return [found[name] for name in self.blocks] or [output[:, None].float()]
 
@@ -176,7 +176,7 @@ class OBoW(Method):
     _maps._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def after_step(self, progress: float | Tensor) -> None:
-        follow(self.target, self.encoder, rising(self.tau, progress))
+        ema_update(self.target, self.encoder, rising(self.tau, progress))
 
 
 class Vocabulary(nn.Module):

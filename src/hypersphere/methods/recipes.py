@@ -3,9 +3,9 @@
 import inspect
 from typing import Any, NamedTuple
 
-from hypersphere.errors import UserError, similar
+from hypersphere.errors import UserError, did_you_mean
 from hypersphere.methods.base import Method
-from hypersphere.util.written import is_reference
+from hypersphere.util.references import is_reference
 
 UNIFORMITY, ENERGY = 0.125, 10.0  # weights of the variants -uni and -mhe
 PHOTOGRAPH = 64  # images with more pixels a side take the options published for ImageNet,
@@ -46,7 +46,7 @@ def parse_name(name: Any, known: dict[str, type[Method]]) -> MethodName:
         raise UserError(f"`method` must be a name ({choices}), got an object of type {type(name).__name__}")
     method = name if name in known else name.removesuffix("-mhe").removesuffix("-uni")
     if method not in known and not is_reference(method):
-        raise UserError(f"unknown method {name!r}{similar(name, known)} (choose from {choices})")
+        raise UserError(f"unknown method {name!r}{did_you_mean(name, known)} (choose from {choices})")
     suffix = name.removeprefix(method)
     return MethodName(method, UNIFORMITY * ("-uni" in suffix), ENERGY * ("-mhe" in suffix))
 

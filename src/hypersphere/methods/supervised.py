@@ -8,13 +8,13 @@ from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.recipes import SGD
 from hypersphere.nn import each_view
-from hypersphere.sphere.unit import widen
+from hypersphere.sphere.unit import to_full_precision
 
 
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """Return the mean over the images whose label is known (not −1), or 0 if there are none."""
     known = (label >= 0).sum().clamp(min=1)
-    return F.cross_entropy(widen(logits), label, ignore_index=-1, reduction="sum") / known
+    return F.cross_entropy(to_full_precision(logits), label, ignore_index=-1, reduction="sum") / known
 
 
 class Supervised(Method):

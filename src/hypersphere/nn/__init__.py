@@ -5,24 +5,24 @@
 May import `distributed`, `kernels` and `util`.
 """
 
-from hypersphere.nn.ema import follow, target_of
+from hypersphere.nn.ema import ema_update, make_target
 from hypersphere.nn.encoders import ENCODERS, build_encoder, check_encoder, features_of
 from hypersphere.nn.heads import deep_mlp, mlp
-from hypersphere.nn.norm import alike_everywhere, each_group, each_view, keep_views_apart
-from hypersphere.nn.side_stream import meanwhile
+from hypersphere.nn.norm import each_group, each_view, separate_view_statistics, skip_synchronization
+from hypersphere.nn.side_stream import on_side_stream
 
 __all__ = [
     "ENCODERS",
-    "alike_everywhere",
     "build_encoder",
     "check_encoder",
     "deep_mlp",
     "each_group",
     "each_view",
+    "ema_update",
     "features_of",
-    "follow",
-    "keep_views_apart",
-    "meanwhile",
+    "make_target",
     "mlp",
-    "target_of",
+    "on_side_stream",
+    "separate_view_statistics",
+    "skip_synchronization",
 ]

@@ -67,10 +67,10 @@ def features_in(output: Any) -> Tensor:
 
 def pooled(x: Tensor) -> Tensor:
     """Mean over positions, N × C."""
-    return places_of(x).mean(1)
+    return to_positions(x).mean(1)
 
 
-def places_of(x: Tensor) -> Tensor:
+def to_positions(x: Tensor) -> Tensor:
     """N × positions × C, from N × C × H × W, square maps N × H × W × C, N × tokens × C, or N × C."""
     if x.ndim == 4 and x.shape[1] == x.shape[2] != x.shape[3]:
         return x.flatten(1, 2)

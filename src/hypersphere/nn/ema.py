@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from hypersphere.kernels import usable
 
 
-def target_of(online: nn.Module) -> nn.Module:
+def make_target(online: nn.Module) -> nn.Module:
     """Make a target network: a copy of the online network without gradients.
 
     The copy stays in training mode, so its BatchNorm uses and tracks its own statistics.
@@ -20,7 +20,7 @@ def target_of(online: nn.Module) -> nn.Module:
         A deep copy whose parameters do not require gradients.
 
     Example:
-        >>> target = hs.nn.target_of(torch.nn.Linear(3, 2))
+        >>> target = hs.nn.make_target(torch.nn.Linear(3, 2))
         >>> any(parameter.requires_grad for parameter in target.parameters())
         False
     """
@@ -28,11 +28,11 @@ def target_of(online: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def follow(target: nn.Module, online: nn.Module, tau: float | Tensor) -> None:
+def ema_update(target: nn.Module, online: nn.Module, tau: float | Tensor) -> None:
     """Update the target network in place: ξ ← τ ξ + (1 − τ) θ. Buffers are not averaged.
 
     Args:
-        target: The target network (ξ), as made by `target_of`.
+        target: The target network (ξ), as made by `make_target`.
         online: The online network (θ), with the same parameters.
         tau: Share of the old target, between 0 and 1: a number or a scalar tensor.
 
@@ -41,9 +41,9 @@ def follow(target: nn.Module, online: nn.Module, tau: float | Tensor) -> None:
 
     Example:
         >>> online = torch.nn.Linear(3, 2)
-        >>> target = hs.nn.target_of(online)
+        >>> target = hs.nn.make_target(online)
         >>> _ = torch.nn.init.ones_(online.weight), torch.nn.init.zeros_(target.weight)
-        >>> hs.nn.follow(target, online, tau=0.75)
+        >>> hs.nn.ema_update(target, online, tau=0.75)
         >>> target.weight[0]
         tensor([0.2500, 0.2500, 0.2500])
     """
@@ -55,7 +55,7 @@ def follow(target: nn.Module, online: nn.Module, tau: float | Tensor) -> None:
         from hypersphere.kernels import update
 
         if update.takes(ours, theirs):
-            return update.follow(ours, theirs, tau)
+            return update.ema_update(ours, theirs, tau)
     step = torch._foreach_sub(theirs, ours)
     torch._foreach_mul_(step, 1 - tau)
     torch._foreach_add_(ours, step)

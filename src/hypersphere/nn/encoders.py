@@ -8,9 +8,9 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from hypersphere.errors import UserError, closest
+from hypersphere.errors import UserError, closest_name
 from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
-from hypersphere.util.written import is_reference, referred_to
+from hypersphere.util.references import import_reference, is_reference
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -69,16 +69,16 @@ def check_encoder(name: str) -> None:
     """
     if name in ENCODERS:
         return
-    from hypersphere.nn.zoo import check_model, torchvision_names
+    from hypersphere.nn.libraries import check_model, torchvision_names
 
     if is_reference(name):
-        referred_to(name)
+        import_reference(name)
     elif name.startswith(("torchvision/", "timm/")):
         check_model(name)
     else:
         models = {ours.rpartition("/")[2]: ours for ours in ENCODERS}
         models |= {theirs: f"torchvision/{theirs}" for theirs in torchvision_names()}
-        close = closest(name.rpartition("/")[2], models)
+        close = closest_name(name.rpartition("/")[2], models)
         meant = f": did you mean {models[close]!r}?" if close else ""
         known = f"{', '.join(ENCODERS)}, torchvision/…, timm/…, or your own as package.module:function"
         raise UserError(f"unknown encoder {name!r}{meant} (there are {known})")
@@ -90,14 +90,14 @@ def _other(name: str, channels: int, norm: Norm) -> nn.Module:
         raise UserError(f"`norm` must be batch for {name}, which has its own normalization, got {norm}")
     if is_reference(name):
         return _written(name, channels)
-    from hypersphere.nn.zoo import build_model
+    from hypersphere.nn.libraries import build_model
 
     return build_model(name, channels)
 
 
 def _written(name: str, channels: int) -> nn.Module:
     """Call the user's function, with the number of channels if it has that parameter."""
-    make = referred_to(name)
+    make = import_reference(name)
     if not callable(make) or isinstance(make, nn.Module):
         raise UserError(
             f"`encoder` {name} must be a function or class that returns a network, got {type(make).__name__}"

@@ -12,13 +12,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrize import register_parametrization
 
-from hypersphere.distributed.collectives import rank, size
+from hypersphere.distributed.collectives import rank, world_size
 from hypersphere.kernels import usable
 
 Norm = Literal["batch", "group", "none"]  # group: GroupNorm with standardized weights
 
 
-class PerView(_BatchNorm):
+class PerViewBatchNorm(_BatchNorm):
     """BatchNorm with separate statistics for each of several concatenated views, synchronized over processes.
 
     If there is a kernel for it, ReLU(norm(x) + residual) is computed in the same pass over memory.
@@ -34,7 +34,7 @@ class PerView(_BatchNorm):
         residual: Tensor | None = None,
         relu: bool = False,
         *,
-        residual_norm: "PerView | None" = None,
+        residual_norm: "PerViewBatchNorm | None" = None,
         sums: Any = None,
     ) -> Tensor:
         """`residual_norm` applies to the residual before adding; `sums` over x come from the kernel that computed x."""
@@ -49,7 +49,7 @@ class PerView(_BatchNorm):
         if self._is_synchronized():
             return _add_and_relu(self._synchronized(x), residual, relu)
         views = self.views if self.training else 1
-        out = torch.cat([super(PerView, self).forward(view) for view in x.chunk(views)]) if views > 1 else None
+        out = torch.cat([super(PerViewBatchNorm, self).forward(view) for view in x.chunk(views)]) if views > 1 else None
         return _add_and_relu(super().forward(x) if out is None else out, residual, relu)
 
     def _kernel_supports(self, x: Tensor | None, residual: Tensor | None, relu: bool) -> bool:
@@ -68,7 +68,7 @@ class PerView(_BatchNorm):
         return plain and self.weight.dtype == self.running_mean.dtype == torch.float32  # type: ignore[union-attr]
 
     def _is_synchronized(self) -> bool:
-        return self.training and size() > 1 and not self.alone
+        return self.training and world_size() > 1 and not self.alone
 
     def _synchronized(self, x: Tensor) -> Tensor:
         from hypersphere.nn.synchronized import Synchronized
@@ -96,7 +96,7 @@ class PerView(_BatchNorm):
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
             self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 
-    def _is_fused_with(self, main: "PerView", residual: Tensor | None) -> bool:
+    def _is_fused_with(self, main: "PerViewBatchNorm", residual: Tensor | None) -> bool:
         both = self.training and main.training and self.views == main.views
         return both and self._kernel_supports(residual, None, False)
 
@@ -106,7 +106,9 @@ class PerView(_BatchNorm):
         held: list[Any] = [self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked]
         return Norm._make([*held, self.eps, self.momentum or 0.0, self.views if self.training else 1, relu, fork])
 
-    def _fused(self, x: Tensor, residual: Tensor | None, relu: bool, other: "PerView | None", sums: Any) -> Tensor:
+    def _fused(
+        self, x: Tensor, residual: Tensor | None, relu: bool, other: "PerViewBatchNorm | None", sums: Any
+    ) -> Tensor:
         from hypersphere.kernels import norm
 
         layer = self._kernel_arguments(relu, fork=self.training and relu and x.requires_grad)
@@ -122,18 +124,18 @@ class PerView(_BatchNorm):
         return y
 
 
-class BatchNorm1d(PerView, nn.BatchNorm1d):
+class BatchNorm1d(PerViewBatchNorm, nn.BatchNorm1d):
     pass
 
 
-class BatchNorm2d(PerView, nn.BatchNorm2d):
+class BatchNorm2d(PerViewBatchNorm, nn.BatchNorm2d):
     pass
 
 
 _PER_VIEW: dict[type, type] = {nn.BatchNorm1d: BatchNorm1d, nn.BatchNorm2d: BatchNorm2d}
 
 
-def keep_views_apart(network: nn.Module) -> bool:
+def separate_view_statistics(network: nn.Module) -> bool:
     """Make every BatchNorm of a network compute separate statistics for each view, in place.
 
     Args:
@@ -144,20 +146,22 @@ def keep_views_apart(network: nn.Module) -> bool:
 
     Example:
         >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
-        >>> hs.nn.keep_views_apart(network)
+        >>> hs.nn.separate_view_statistics(network)
         True
     """
     for module in network.modules():
         if type(module) in _PER_VIEW:
             module.__class__ = _PER_VIEW[type(module)]
-    return all(isinstance(m, PerView) for m in network.modules() if isinstance(m, _BatchNorm) or _counts_batches(m))
+    return all(
+        isinstance(m, PerViewBatchNorm) for m in network.modules() if isinstance(m, _BatchNorm) or _counts_batches(m)
+    )
 
 
 def _counts_batches(module: nn.Module) -> bool:
     return isinstance(module, _InstanceNorm) and module.track_running_stats
 
 
-def alike_everywhere(network: nn.Module) -> nn.Module:
+def skip_synchronization(network: nn.Module) -> nn.Module:
     """Stop synchronizing BatchNorm, because the network's input is the same on all processes.
 
     Args:
@@ -167,10 +171,10 @@ def alike_everywhere(network: nn.Module) -> nn.Module:
         The same network.
 
     Example:
-        >>> head = hs.nn.alike_everywhere(hs.nn.mlp(8, 16, 4))
+        >>> head = hs.nn.skip_synchronization(hs.nn.mlp(8, 16, 4))
     """
     for module in network.modules():
-        if isinstance(module, PerView):
+        if isinstance(module, PerViewBatchNorm):
             module.alone = True
     return network
 
@@ -193,7 +197,7 @@ def each_view(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ..
         >>> z1.shape
         torch.Size([4, 8])
     """
-    if not (views[0].is_cuda and keep_views_apart(network)):
+    if not (views[0].is_cuda and separate_view_statistics(network)):
         return tuple(network(view) for view in views)
     alike = [tuple(group) for _, group in groupby(views, key=lambda view: view.shape)]
     return tuple(out for group in alike for out in together(network, group))
@@ -215,9 +219,9 @@ def each_group(network: nn.Module, view: Tensor, groups: int, *, apart: bool = F
         >>> hs.nn.each_group(hs.nn.mlp(16, 32, 8), torch.randn(12, 16), groups=3).shape
         torch.Size([12, 8])
     """
-    if size() > 1:
+    if world_size() > 1:
         place = rank() * len(view) + torch.arange(len(view), device=view.device)
-        group = place % groups if apart else place * groups // (size() * len(view))
+        group = place % groups if apart else place * groups // (world_size() * len(view))
         with _separate_statistics(network, groups, group):
             return network(view)
     if apart:
@@ -233,7 +237,7 @@ def together(network: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, ...
 
 @contextlib.contextmanager
 def _separate_statistics(network: nn.Module, views: int, group: Tensor | None = None) -> Iterator[None]:
-    norms = [module for module in network.modules() if isinstance(module, PerView)]
+    norms = [module for module in network.modules() if isinstance(module, PerViewBatchNorm)]
     for module in norms:
         module.views, module.group = views, group
     try:
@@ -247,9 +251,9 @@ def norm_act(
     norm: nn.Module, x: Tensor, residual: Tensor | None = None, residual_norm: nn.Module | None = None
 ) -> Tensor:
     """ReLU(norm(x) + residual), or ReLU(norm(x) + residual_norm(residual))."""
-    if residual is not None and residual_norm is not None and not isinstance(residual_norm, PerView):
+    if residual is not None and residual_norm is not None and not isinstance(residual_norm, PerViewBatchNorm):
         residual, residual_norm = residual_norm(residual), None
-    if isinstance(norm, PerView):
+    if isinstance(norm, PerViewBatchNorm):
         return norm(x, residual, relu=True, residual_norm=residual_norm)
     if residual_norm is not None:
         residual = residual_norm(residual)

@@ -7,7 +7,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torchvision.models import resnet
 
 from hypersphere.kernels import usable
-from hypersphere.nn.norm import PerView, norm_act, second_use
+from hypersphere.nn.norm import PerViewBatchNorm, norm_act, second_use
 
 
 def _added(block: nn.Module, norm: nn.Module, x: Tensor, shortcut: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def first_layer(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
     shape = (conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode)
     hooked = conv._forward_hooks or conv._forward_pre_hooks or is_parametrized(conv)
     plain = type(conv) is nn.Conv2d and shape == ((1, 1), (1, 1), (1, 1), 1, "zeros") and not hooked
-    if not (plain and conv.bias is None and isinstance(norm, PerView) and norm._is_plain() and usable(x)):
+    if not (plain and conv.bias is None and isinstance(norm, PerViewBatchNorm) and norm._is_plain() and usable(x)):
         return norm_act(norm, conv(x))
     from hypersphere.kernels import stem
 

@@ -7,13 +7,13 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from hypersphere.distributed.collectives import size
+from hypersphere.distributed.collectives import world_size
 
 Compute = Callable[[], tuple[Tensor, ...]]
 
 
 @contextlib.contextmanager
-def meanwhile(compute: Compute, x: Tensor) -> Iterator[Compute]:
+def on_side_stream(compute: Compute, x: Tensor) -> Iterator[Compute]:
     """Run a computation without gradients on a side stream of the GPU, while the body of the `with` block runs.
 
     The side stream is not used on a CPU, with several processes (which must exchange statistics in one order) and under
@@ -29,12 +29,12 @@ def meanwhile(compute: Compute, x: Tensor) -> Iterator[Compute]:
 
     Example:
         >>> x = torch.ones(2)
-        >>> with hs.nn.meanwhile(lambda: (2 * x,), x) as result:
+        >>> with hs.nn.on_side_stream(lambda: (2 * x,), x) as result:
         ...     y = 3 * x
         >>> result()
         (tensor([2., 2.]),)
     """
-    if not x.is_cuda or size() > 1 or torch.compiler.is_compiling():
+    if not x.is_cuda or world_size() > 1 or torch.compiler.is_compiling():
         yield lambda: _without_gradients(compute)
         return
     here, side = torch.cuda.current_stream(x.device), _side_stream(x.device)

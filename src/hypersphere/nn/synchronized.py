@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hypersphere.distributed.collectives import size
+from hypersphere.distributed.collectives import world_size
 
 
 class Statistics(NamedTuple):
@@ -31,7 +31,7 @@ def statistics(x: Tensor, member: Tensor) -> Statistics:
     mean = member @ _over_places(x) / count.clamp(min=1)
     spread = member @ _over_places((x - _of_images(mean, member, x)).square())
     mine = torch.cat([count, mean, spread], dim=1)
-    parts = [torch.empty_like(mine) for _ in range(size())]
+    parts = [torch.empty_like(mine) for _ in range(world_size())]
     dist.all_gather(parts, mine)
     counts, means, spreads = torch.stack(parts).split([1, *[x.shape[1]] * 2], dim=2)
     total = counts.sum(dim=0)

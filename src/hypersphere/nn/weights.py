@@ -17,7 +17,7 @@ _INSIDE = ("state_dict", "model", "model_state_dict", "method", "encoder")
 _PREFIXES = ("module.", "model.", "encoder.", "backbone.", "online_encoder.", "encoder_q.", "base_encoder.")
 
 
-class OtherShape(UserError):
+class ShapeMismatch(UserError):
     """A tensor in the file has another shape than in the encoder."""
 
     def __init__(self, source: str, name: str, there: Tensor, here: Tensor) -> None:
@@ -28,10 +28,10 @@ class OtherShape(UserError):
 
 
 def load_weights(encoder: nn.Module, path: Path) -> None:
-    put_weights(encoder, read_weights(path), str(path))
+    load_tensors(encoder, read_weights(path), str(path))
 
 
-def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> list[str]:
+def load_tensors(encoder: nn.Module, found: dict[str, Tensor], source: str) -> list[str]:
     """Load tensors into the encoder, whatever the prefix of their names; return names that it does not have."""
     found = _fitting(found, encoder)
     plain = {name: place for name, place in _parametrized(encoder).items() if name in found}
@@ -45,7 +45,7 @@ def put_weights(encoder: nn.Module, found: dict[str, Tensor], source: str) -> li
     here = {name: ours[name] for name in needed} | {name: getattr(*place) for name, place in plain.items()}
     for name, tensor in here.items():
         if found[name].shape != tensor.shape:
-            raise OtherShape(source, name, found[name], tensor)
+            raise ShapeMismatch(source, name, found[name], tensor)
     encoder.load_state_dict({name: found[name] for name in ours if name in found}, strict=False)
     for name, place in plain.items():
         _put_plain(*place, found[name], source)

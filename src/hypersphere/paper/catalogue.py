@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from hypersphere.errors import UserError, similar
+from hypersphere.errors import UserError, did_you_mean
 from hypersphere.paper.cells import Cell, Protocol, Table
 from hypersphere.paper.cifar100 import CIFAR100
 from hypersphere.paper.claims import FURTHER
 from hypersphere.paper.comparison import COMPARISON
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.mechanism import MECHANISM
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
 
@@ -29,7 +29,7 @@ def named(name: str) -> Table | Figure:
     """
     if name not in CATALOGUE:
         known = ", ".join(CATALOGUE)
-        raise UserError(f"unknown table or figure {name!r}{similar(name, CATALOGUE)} (there are {known})")
+        raise UserError(f"unknown table or figure {name!r}{did_you_mean(name, CATALOGUE)} (there are {known})")
     return CATALOGUE[name]
 
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hypersphere.config import Config
 from hypersphere.methods import Batch
-from hypersphere.runs.build import build_method, view_recipe
+from hypersphere.runs.build import build_method, view_pipeline
 from hypersphere.runs.results import Result
 
 SHARE = 0.4  # share of the matmul rate that training reaches (see `hypersphere bench`)
@@ -94,7 +94,7 @@ def _shape(config: Config) -> Config:
 @cache
 def _operations(config: Config, images: int = 64) -> float:
     """Floating-point operations per image of an update, counted on the meta device."""
-    views = view_recipe(config)
+    views = view_pipeline(config)
     with torch.device("meta"):
         method = build_method(config, channels=len(views.mean))
         sides = [views.size_of(how) for how in views.augmentations]

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from hypersphere.errors import UserError, similar
+from hypersphere.errors import UserError, did_you_mean
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol, Table
 from hypersphere.paper.cost import Prices
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import Figure
 from hypersphere.paper.queue import STANDARD, Queue
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.verdict import Judge
 from hypersphere.probes import PROBES
 from hypersphere.runs.machine import pick_device
 from hypersphere.sweeps.jobs import Job
-from hypersphere.util.progress import counted
+from hypersphere.util.console import pluralize
 
 STOPPING = 20.0  # seconds for running runs to save themselves when the time is up
 RUN_MEMORY = 24 * 2**30  # bytes of GPU memory for a run of ResNet-18 with 1024 images at once
@@ -43,7 +43,7 @@ def missing(
     for name in cells:
         if name not in names:
             raise UserError(
-                f"{table.name} has no cell {name!r}{similar(name, names)} (its cells are {', '.join(names)})"
+                f"{table.name} has no cell {name!r}{did_you_mean(name, names)} (its cells are {', '.join(names)})"
             )
     if not protocol.fits(table.cells):
         raise UserError(f"not all of {table.name} is tuned: leave out `tuned`")
@@ -121,6 +121,6 @@ def sharing_of(workers: int, device: str) -> int:
 
 def _job(cell: Cell, protocol: Protocol, seed: int) -> Job:
     config = protocol.config(cell, seed)
-    length = counted(config.epochs, "epoch") if cell.trained else "untrained"
+    length = pluralize(config.epochs, "epoch") if cell.trained else "untrained"
     title = f"{cell.name}, {'tuned, ' * protocol.tuned}{length}, seed {seed}"
     return Job(cell.name, title, config, cell.probes or PROBES, cell.trained)

@@ -29,7 +29,7 @@ from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.claims import CLAIMS
 from hypersphere.paper.estimates import Effect, Spread, combine, detectable, pooled
-from hypersphere.paper.state import Evidence, measured, worst
+from hypersphere.paper.evidence import Evidence, measured, worst
 
 Word = Literal[
     "reproduced", "smaller than published", "no effect", "opposite", "undecided", "not tested"

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from hypersphere.regularize.layers import FixedNormals, WeightRegularizer, check_count, means
-from hypersphere.regularize.where import Where
+from hypersphere.regularize.selection import Where
 from hypersphere.sphere.measures import Metric, check_energy, check_number, mean_energies
 from hypersphere.sphere.unit import unit, without_autocast
-from hypersphere.util.draws import PROJECTIONS
+from hypersphere.util.random_numbers import PROJECTIONS
 
 
 class EnergyRegularizer(WeightRegularizer):

@@ -12,10 +12,10 @@ from torch.nn import UninitializedParameter
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.parametrize import is_parametrized
 
-from hypersphere.regularize.where import Where, choices, plain_names
+from hypersphere.regularize.selection import Where, choices, plain_names
 from hypersphere.sphere.measures import check_number
 from hypersphere.sphere.unit import inside_vmap
-from hypersphere.util.draws import normals
+from hypersphere.util.random_numbers import normals
 
 _KINDS = (nn.Linear, _ConvNd, nn.MultiheadAttention)
 _NOT_A_MATRIX = (

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.regularize.layers import FixedNormals, WeightRegularizer, check_count
-from hypersphere.regularize.where import Where
-from hypersphere.sphere.unit import unit, widen, without_autocast
-from hypersphere.util.draws import POWER
+from hypersphere.regularize.selection import Where
+from hypersphere.sphere.unit import to_full_precision, unit, without_autocast
+from hypersphere.util.random_numbers import POWER
 
 Kind = Literal["soft", "srip"]
 
@@ -69,7 +69,7 @@ class OrthogonalityRegularizer(WeightRegularizer):
         self._normals = FixedNormals(1, seed, POWER)
 
     def measure(self, matrices: Sequence[Tensor]) -> Tensor:
-        return torch.stack([self._of_matrix(widen(w).flatten(1)) for w in matrices])
+        return torch.stack([self._of_matrix(to_full_precision(w).flatten(1)) for w in matrices])
 
     def _of_matrix(self, w: Tensor) -> Tensor:
         w = w if len(w) <= w.shape[1] else w.T

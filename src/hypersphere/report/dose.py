@@ -5,7 +5,7 @@ from statistics import fmean
 
 from hypersphere.paper.cells import Cell, Protocol
 from hypersphere.paper.claims import NETWORKS
-from hypersphere.paper.state import Evidence
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.report.markdown_blocks import pipe_table
 from hypersphere.report.templating import render_text

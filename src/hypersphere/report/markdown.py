@@ -7,9 +7,9 @@ from hypersphere.paper.catalogue import OWN_TABLES, all_protocols, every_cell
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol, Row, Table
 from hypersphere.paper.claim import Claim, difference
 from hypersphere.paper.claims import BESIDE
+from hypersphere.paper.evidence import Evidence, measured
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.mechanism import QUESTIONS
-from hypersphere.paper.state import Evidence, measured
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.verdict import Judge
 from hypersphere.report.dose import dose_table
@@ -18,7 +18,7 @@ from hypersphere.report.summary import conclusions, main_claims
 from hypersphere.report.templating import render_text
 from hypersphere.report.verdicts import factorial_table, untested, verdicts, version_1_table
 from hypersphere.runs.results import Result
-from hypersphere.util.intervals import estimate
+from hypersphere.util.statistics import estimate
 
 _TITLES = {
     "beside": "Neighbours, uniformity and rank",

@@ -7,7 +7,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from hypersphere.report.portrait import Seen
+from hypersphere.report.run_data import Seen
 from hypersphere.report.sheet import tile_style
 from hypersphere.report.templating import render
 

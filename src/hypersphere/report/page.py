@@ -6,18 +6,18 @@ from pathlib import Path
 from markupsafe import Markup
 
 from hypersphere.config import Config
-from hypersphere.report.atlas import map_of
 from hypersphere.report.chart import Line, legend, panel
 from hypersphere.report.density import angle_density, circle, on_circle
+from hypersphere.report.embedding_map import map_of
 from hypersphere.report.neighbours import neighbours
-from hypersphere.report.portrait import Portrait, labelled, portray
+from hypersphere.report.run_data import RunData, labelled, read_run_data
 from hypersphere.report.sheet import sheet_style
 from hypersphere.report.tables import configs, summary
 from hypersphere.report.templating import render
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import load_config
+from hypersphere.util.console import progress_bar
 from hypersphere.util.files import check_file, write_atomically
-from hypersphere.util.progress import progress_bar
 
 FAMILIES = (  # prefixes of measurements, their titles and units
     ("energy/", "Block: ", "mean pair energy, rad⁻²"),
@@ -46,15 +46,15 @@ def write_report(
     unique = {Path(path).resolve(): Path(path) for path in paths}
     for path in unique.values():
         load_config(path)  # reports a folder that is not a run before anything is computed
-    runs: list[Portrait] = []
+    runs: list[RunData] = []
     with progress_bar("report", len(unique), show=progress) as bar:
         for path in unique.values():
-            runs.append(portray(path, device, root))
+            runs.append(read_run_data(path, device, root))
             bar.update(len(runs))
     write_atomically(out, page(labelled(runs)).encode(errors="replace"))  # a path may not be valid text
 
 
-def page(runs: Sequence[Portrait]) -> str:
+def page(runs: Sequence[RunData]) -> str:
     """The page as HTML."""
     seen = [(run.label, run.seen) for run in runs if run.seen]
     samples = list(dict.fromkeys(found.sample for _, found in seen))
@@ -87,7 +87,7 @@ def page(runs: Sequence[Portrait]) -> str:
     )
 
 
-def _dynamics(runs: Sequence[Portrait]) -> list[Markup]:
+def _dynamics(runs: Sequence[RunData]) -> list[Markup]:
     panels = [
         _panel("k-NN accuracy", "% of validation images", runs, "knn"),
         _panel("Uniformity of features", "G2; lower is more uniform", runs, "uniformity_of_features"),
@@ -103,12 +103,12 @@ def _is_regularized(config: Config) -> bool:
     return any(getattr(config, name) for name in weights)
 
 
-def _own_loss(run: Portrait) -> str:
+def _own_loss(run: RunData) -> str:
     """Name of the method's own loss term, which `Method.step` logs first."""
     return next((list(line)[1] for line in run.metrics if "loss" in line), "loss")
 
 
-def _energies(runs: Sequence[Portrait]) -> list[Markup]:
+def _energies(runs: Sequence[RunData]) -> list[Markup]:
     names = dict.fromkeys(name for run in runs for name in run.names)
     ordered = sorted(names, key=lambda name: name.endswith("/output"))  # last, also if another run has more blocks
     panels = (
@@ -120,7 +120,7 @@ def _energies(runs: Sequence[Portrait]) -> list[Markup]:
     return [*filter(None, panels)]
 
 
-def _panel(title: str, unit: str, runs: Sequence[Portrait], name: str | Callable[[Portrait], str]) -> Markup:
+def _panel(title: str, unit: str, runs: Sequence[RunData], name: str | Callable[[RunData], str]) -> Markup:
     """The curves of a measurement, of the runs that have it; empty if none has."""
     curves = [run.curve(name if isinstance(name, str) else name(run)) for run in runs]
     lines = [
@@ -129,7 +129,7 @@ def _panel(title: str, unit: str, runs: Sequence[Portrait], name: str | Callable
     return panel(title, unit, lines) if lines else Markup()
 
 
-def _circles(runs: Sequence[Portrait]) -> list[Markup]:
+def _circles(runs: Sequence[RunData]) -> list[Markup]:
     placed = [(run.label, *on_circle(run.seen.features)) for run in runs if run.seen]
     highest = max((float(angle_density(points).max()) for _, points, _ in placed), default=0.0)
     return [circle(label, points, meaning, highest) for label, points, meaning in placed]

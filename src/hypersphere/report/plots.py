@@ -14,8 +14,8 @@ from torch import Tensor
 from hypersphere.diagnostics import plane_density, von_mises_density
 from hypersphere.errors import UserError
 from hypersphere.paper.cells import AS_WRITTEN, Row
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES, Figure
-from hypersphere.paper.state import Evidence
 from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, TABLES
 from hypersphere.runs.results import Result
 from hypersphere.util.files import make_folder, write_atomically

@@ -5,15 +5,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hypersphere.paper.catalogue import all_protocols
-from hypersphere.paper.state import Evidence
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.verdict import Judge
 from hypersphere.report.forest import draw_forest
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
 from hypersphere.report.summary import main_claims
 from hypersphere.runs.results import read_results
+from hypersphere.util.console import notify_once
 from hypersphere.util.files import write_atomically
-from hypersphere.util.progress import tell_once
 
 
 def write_page(results: Path, page: Path) -> None:
@@ -26,7 +26,7 @@ def write_page(results: Path, page: Path) -> None:
     evidence = Evidence(read_results(results))
     figures: dict[str, str] = {}
     if find_spec("matplotlib") is None:
-        tell_once(f"{page} is written without figures, which need matplotlib: pip install 'hypersphere[report]'")
+        notify_once(f"{page} is written without figures, which need matplotlib: pip install 'hypersphere[report]'")
     else:
         drawn = draw_figures(evidence, results / "figures")
         if evidence.results:

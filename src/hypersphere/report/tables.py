@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from hypersphere.report.portrait import Portrait
+from hypersphere.report.run_data import RunData
 from hypersphere.report.templating import number
 
 NONE = "–"
@@ -15,7 +15,7 @@ MANY_CLASSES = 20  # with more, top-5 accuracy is shown as well
 Rows = list[list[str]]
 
 
-def summary(runs: Sequence[Portrait]) -> tuple[list[str], Rows]:
+def summary(runs: Sequence[RunData]) -> tuple[list[str], Rows]:
     """Header and rows, one per run: the last measurements during training, then the numbers of evaluation.json."""
     probes = list(dict.fromkeys(key for run in runs for key in evaluated(run)))
     head = ["run", "data", "epochs", "last k-NN, %", "uniformity", *(f"{probe}, {split}" for split, probe in probes)]
@@ -37,13 +37,13 @@ def _number(value: float | None, digits: int) -> str:
     return NONE if value is None else number(value, digits)
 
 
-def _epochs(run: Portrait) -> str:
+def _epochs(run: RunData) -> str:
     if run.epoch_steps is None:
         return f"{run.step} updates"
     return f"{run.step // run.epoch_steps} of {run.config.epochs}"
 
 
-def evaluated(run: Portrait) -> dict[tuple[str, str], str]:
+def evaluated(run: RunData) -> dict[tuple[str, str], str]:
     """Accuracies in evaluation.json, by split and probe."""
     found, many = {}, run.written_by.get("classes", 0) > MANY_CLASSES
     for split, probes in run.evaluation.items():
@@ -71,7 +71,7 @@ class Configs(NamedTuple):
     same: Rows
 
 
-def configs(runs: Sequence[Portrait]) -> Configs:
+def configs(runs: Sequence[RunData]) -> Configs:
     """Options that differ between the runs, and those that are the same."""
     columns = [
         {**run.config.to_json(), **{f"run.json: {name}": value for name, value in run.written_by.items()}}

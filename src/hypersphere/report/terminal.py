@@ -9,11 +9,11 @@ from hypersphere.config import Config
 from hypersphere.paper import cost
 from hypersphere.paper.catalogue import CATALOGUE, protocol_for
 from hypersphere.paper.cells import Cell, Protocol, Row, Table
+from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import Figure
-from hypersphere.paper.state import Evidence
 from hypersphere.report.markdown import is_published, measured_text
-from hypersphere.runs.machine import execution_of, provenance
-from hypersphere.util.progress import counted, duration, table_console
+from hypersphere.runs.machine import provenance, training_execution
+from hypersphere.util.console import duration, pluralize, table_console
 
 
 def prices_of(evidence: Evidence, device: str) -> cost.Prices:
@@ -23,7 +23,7 @@ def prices_of(evidence: Evidence, device: str) -> cost.Prices:
         evidence: All results.
         device: Device of the runs.
     """
-    how = execution_of(Config(device=device))
+    how = training_execution(Config(device=device))
     rate = matmul_rate(how.device, how.precision)
     return cost.Prices.from_results(evidence.results, provenance(how.device)["device"], rate)
 
@@ -45,7 +45,7 @@ def list_overview(evidence: Evidence, seeds: Sequence[int], protocol: Protocol, 
         finished = len(cells) * len(seeds) - len(lacking)
         grid.add_row(name, _about(one), f"{finished} of {len(cells) * len(seeds)}", duration(cost) if lacking else "")
     console.print(grid, "")
-    print(f"Runs: {counted(len(seeds), 'seed')} per cell, {protocol}. Cells that tables share count in each of them.")
+    print(f"Runs: {pluralize(len(seeds), 'seed')} per cell, {protocol}. Cells that tables share count in each of them.")
     basis = "and from finished runs" if prices.corrections else "a rough estimate without finished runs"
     print(f"Costs: pretraining on this machine, from {prices.tflops:.3g} TFLOP/s of matrix products, {basis}.")
     print("Next: hypersphere reproduce NAME --dry-run shows its cells; reproduce NAME makes the missing runs;")
@@ -122,7 +122,7 @@ def list_jobs(jobs: Sequence[Any], evidence: Evidence, device: str) -> None:
     costs = [prices.training(job.config) if job.trained else 0.0 for job in jobs]
     for job, each in zip(jobs, costs, strict=True):
         print(f"{job}: {duration(each)}")
-    print(f"{counted(len(jobs), 'run')}: about {duration(sum(costs))} of pretraining")
+    print(f"{pluralize(len(jobs), 'run')}: about {duration(sum(costs))} of pretraining")
 
 
 def list_plan(
@@ -145,4 +145,4 @@ def list_plan(
         print(f"{job}: {duration(seconds[job.name])}" + (f" ({sentence.removesuffix('.')})" if sentence else ""))
     at_once = f", {workers} at once" if workers > 1 else ""
     work = sum(seconds[job.name] for job, _ in plan) / workers
-    print(f"{counted(len(plan), 'run')}{at_once}: about {duration(work)} of {duration(budget)}{left}", flush=True)
+    print(f"{pluralize(len(plan), 'run')}{at_once}: about {duration(work)} of {duration(budget)}{left}", flush=True)

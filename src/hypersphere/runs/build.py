@@ -16,22 +16,22 @@ from torch.nn import UninitializedParameter
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images
 from hypersphere.data.loader import center_view
-from hypersphere.distributed.collectives import size
+from hypersphere.distributed.collectives import world_size
 from hypersphere.errors import UserError, first_line
 from hypersphere.evaluate.features import encode, frozen
-from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss, method_of
+from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss, method_class
 from hypersphere.methods.base import HEADS
 from hypersphere.methods.options import PROVIDED, accepted_parameters
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
-from hypersphere.runs.initial import start_from
+from hypersphere.runs.initial_weights import load_initial_weights
 from hypersphere.runs.machine import Execution
 from hypersphere.sphere import koleo, uniformity, variance_covariance
-from hypersphere.sphere.spread import Sketching
+from hypersphere.sphere.spread import SigregLoss
 from hypersphere.train import Plan, Trainer
-from hypersphere.util.written import class_at
-from hypersphere.views import POLICIES, Recipe, Views, with_small_crops
+from hypersphere.util.references import import_subclass
+from hypersphere.views import POLICIES, ViewPipeline, Views, with_small_crops
 
 
 def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool = False) -> Method:
@@ -52,10 +52,10 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
     if any(isinstance(weight, UninitializedParameter) for weight in encoder.parameters()):
         raise UserError(f"`encoder` {config.encoder} is lazy: run a batch through it in the function that builds it")
     if begin:
-        start_from(encoder, config, channels)
-    kind = method_of(config.method)
+        load_initial_weights(encoder, config, channels)
+    kind = method_class(config.method)
     provided = {name: getattr(config, name) for name in ("norm", "seed", "epochs")}
-    provided |= {"classes": classes, "input_shape": (channels, *[view_recipe(config).size] * 2)}
+    provided |= {"classes": classes, "input_shape": (channels, *[view_pipeline(config).size] * 2)}
     accepted = accepted_parameters(kind)
     options = {name: value for name, value in provided.items() if name in accepted}
     options |= {**_own_options(config, kind), **_extra_options(config, kind, warn=begin)}
@@ -121,7 +121,7 @@ def projection_losses_of(config: Config) -> tuple[ProjectionLoss, ...]:
         "uniformity": (config.uniformity, partial(uniformity, t=config.uniformity_t)),
         "variance_covariance": (config.variance_covariance, variance_covariance),
         "koleo": (config.koleo, koleo),
-        "sigreg": (config.sigreg, Sketching(seed=config.seed)),
+        "sigreg": (config.sigreg, SigregLoss(seed=config.seed)),
     }
     return tuple(ProjectionLoss(name, weight, loss) for name, (weight, loss) in losses.items() if weight)
 
@@ -175,7 +175,7 @@ def _regularizers(config: Config, method: Method) -> Iterator[WeightRegularizer]
         )
     if config.regularizer is not None:
         duty = "measure, which computes one number for each matrix of neurons"
-        kind = class_at(config.regularizer, WeightRegularizer, duty, {"weight", "where"})  # type: ignore[type-abstract]
+        kind = import_subclass(config.regularizer, WeightRegularizer, duty, {"weight", "where"})  # type: ignore[type-abstract]
         own = kind(method, weight=config.regularizer_weight, where=where)
         _check_regularizer(own)
         yield own
@@ -190,7 +190,7 @@ def _check_regularizer(regularizer: WeightRegularizer) -> None:
         raise UserError(f"`regularizer`: {error}") from None
 
 
-def view_recipe(config: Config) -> Recipe:
+def view_pipeline(config: Config) -> ViewPipeline:
     """Return how the views of a run are made: sizes, augmentations, mean and standard deviation."""
     views = Dataset.resolve(config).pipeline(config.size)
     if config.policy != "data":
@@ -215,11 +215,11 @@ def plan_of(config: Config, images: int) -> Plan:
     if config.batch > images:
         raise UserError(f"`batch` {config.batch} is more than the {images} training images of {config.data}")
     for name, images_at_once in (("batch", config.batch), ("micro_batch", config.micro_batch)):
-        if images_at_once is not None and images_at_once % size():
-            less = images_at_once - images_at_once % size()
-            choices = " or ".join(str(n) for n in (less, less + size()) if n)
+        if images_at_once is not None and images_at_once % world_size():
+            less = images_at_once - images_at_once % world_size()
+            choices = " or ".join(str(n) for n in (less, less + world_size()) if n)
             raise UserError(
-                f"`{name}` {images_at_once} cannot be split equally among {size()} processes: choose {choices}"
+                f"`{name}` {images_at_once} cannot be split equally among {world_size()} processes: choose {choices}"
             )
     return Plan(
         images=images,
@@ -265,12 +265,12 @@ def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
     )
 
 
-def rehearse_update(config: Config, method: Method, how: Execution, images: Images) -> None:
+def precompile_update(config: Config, method: Method, how: Execution, images: Images) -> None:
     """Compile the kernels of a step, by one step with few images on a copy of the networks."""
-    from hypersphere.kernels.rehearsal import rehearse
+    from hypersphere.kernels.precompiling import precompile
 
     twin = trainer_of(config, copy.deepcopy(method), dataclasses.replace(how, compile=False))
-    views, zero = Views(view_recipe(config), config.seed), torch.zeros((), device=how.device)
+    views, zero = Views(view_pipeline(config), config.seed), torch.zeros((), device=how.device)
     sample = torch.arange(min(16, len(images)), device=how.device)
 
     def update() -> None:
@@ -278,7 +278,7 @@ def rehearse_update(config: Config, method: Method, how: Execution, images: Imag
         twin.update([Batch(made, sample, images.labels[sample])], zero, zero)
 
     with torch.backends.cudnn.flags(enabled=True, benchmark=False):
-        rehearse(update, how.device)
+        precompile(update, how.device)
 
 
 def try_encoder(config: Config, method: Method, images: Images) -> None:
@@ -287,7 +287,7 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
     Raises:
         UserError: If it does not, if it changes its input in place, or if its output has another width.
     """
-    views = view_recipe(config)
+    views = view_pipeline(config)
     whole = center_view(views)(images.pixels[:2])
     promised = (len(whole), features_of(method.encoder))
     sides = method.sides([views.size_of(how) for how in views.augmentations])

@@ -10,8 +10,8 @@ from hypersphere.evaluate import Evaluation
 from hypersphere.runs.machine import pick_device, provenance
 from hypersphere.runs.pretraining import start
 from hypersphere.runs.run import evaluate_on, random_encoder
+from hypersphere.util.console import table_console
 from hypersphere.util.files import next_free_folder, write_json
-from hypersphere.util.progress import table_console
 
 NAMES = {"byol": "BYOL", "byol-uni": "BYOL + Uni", "byol-mhe": "BYOL-MHE"}
 LEGEND = """\

@@ -13,8 +13,8 @@ import torch
 from hypersphere import __version__
 from hypersphere.config import Config, Precision, Switch
 from hypersphere.errors import UserError, first_line
-from hypersphere.kernels import HAS_TRITON, references_alone
-from hypersphere.util.launch import launched, place_on_machine
+from hypersphere.kernels import HAS_TRITON, without_kernels
+from hypersphere.util.launcher import launched, local_rank_and_size
 
 
 def pick_device(name: str | torch.device) -> torch.device:
@@ -26,7 +26,7 @@ def pick_device(name: str | torch.device) -> torch.device:
         UserError: If the device does not exist, or there are fewer GPUs than processes.
     """
     name = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else str(name)
-    rank, processes = place_on_machine()
+    rank, processes = local_rank_and_size()
     if processes > 1 and name.startswith("cuda"):
         gpus = torch.cuda.device_count()
         if name not in ("cuda", f"cuda:{rank}") or gpus < processes:
@@ -69,13 +69,13 @@ class Execution:
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         try:
             here = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
-            with here, contextlib.nullcontext() if self.kernels else references_alone():
+            with here, contextlib.nullcontext() if self.kernels else without_kernels():
                 yield
         finally:
             torch.backends.cudnn.benchmark = before
 
 
-def execution_of(config: Config) -> Execution:
+def training_execution(config: Config) -> Execution:
     """How a run with this config trains on this machine.
 
     Raises:
@@ -101,11 +101,11 @@ def execution_of(config: Config) -> Execution:
     )
 
 
-def evaluation_of(config: Config, device: torch.device) -> Execution:
+def evaluation_execution(config: Config, device: torch.device) -> Execution:
     """How to evaluate the encoder of a run on a device, which need not be the one it was trained on."""
     precision = config.precision if device.type == "cuda" else "float32"
     kernels = "off" if config.kernels == "off" else "auto"
-    return execution_of(config.replace(device=str(device), precision=precision, kernels=kernels, graph="off"))
+    return training_execution(config.replace(device=str(device), precision=precision, kernels=kernels, graph="off"))
 
 
 def _switch(name: str, wanted: Switch, possible: bool, needs: str) -> bool:

@@ -13,14 +13,14 @@ from hypersphere.data import Dataset, Images
 from hypersphere.data.loader import center_view, images_that_fit
 from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, GradientMonitor, Losses, SpreadMonitor
-from hypersphere.distributed.collectives import size
+from hypersphere.distributed.collectives import world_size
 from hypersphere.evaluate import KnnMonitor
 from hypersphere.methods import Batch, Method
 from hypersphere.regularize import has_neurons
-from hypersphere.runs.build import regularizes_weights, trainer_of, view_recipe
+from hypersphere.runs.build import regularizes_weights, trainer_of, view_pipeline
 from hypersphere.runs.machine import Execution
 from hypersphere.train import Monitor
-from hypersphere.views import Recipe, Views
+from hypersphere.views import ViewPipeline, Views
 
 SHOWN = 1024  # images whose energies and views are looked at
 DIFFERENTIATED = 256  # training images, at most, for the gradients of loss and regularizer
@@ -44,7 +44,7 @@ def monitors_of(
     """
     if config.knn_every == 0:
         return []
-    dataset, views, known = Dataset.resolve(config), view_recipe(config), learnt.labelled
+    dataset, views, known = Dataset.resolve(config), view_pipeline(config), learnt.labelled
     if config.holdout == "test":
         known, held_out = _watched(dataset, known, learnt)
     if len(held_out) < 2:  # one image has no pair, and nothing to vary with
@@ -64,9 +64,9 @@ def _gradients(config: Config, method: Method, learnt: Images, how: Execution) -
 
     None in a job of several processes: only rank 0 runs monitors, and the loss of a method needs all ranks.
     """
-    if not regularizes_weights(config) or size() > 1:
+    if not regularizes_weights(config) or world_size() > 1:
         return []
-    fits = images_that_fit(learnt.pixels, center_view(view_recipe(config)))
+    fits = images_that_fit(learnt.pixels, center_view(view_pipeline(config)))
     batch = min(DIFFERENTIATED, config.micro_batch or config.batch, fits, len(learnt))
     if batch < 2:  # BatchNorm cannot learn from one image
         return []
@@ -78,7 +78,7 @@ def _losses(config: Config, method: Method, learnt: Images, sample: Tensor, how:
     """Loss and regularizer as the trainer computes them, but of a copy, so that buffers of the method do not change."""
     twin = copy.deepcopy(method)
     trainer = trainer_of(config, twin, dataclasses.replace(how, compile=False, graph=False))
-    views = Views(view_recipe(config), config.seed).training(learnt.pixels, sample, 0, trainer.input_type)
+    views = Views(view_pipeline(config), config.seed).training(learnt.pixels, sample, 0, trainer.input_type)
     with trainer.autocast:
         loss, _ = trainer.loss_of(Batch(views, sample, learnt.labels[sample]))
     assert trainer.regularizer is not None
@@ -87,7 +87,7 @@ def _losses(config: Config, method: Method, learnt: Images, sample: Tensor, how:
     return Losses(networks, scale * loss, scale * trainer.regularizer())
 
 
-def _middles(views: Recipe, images: Images, how: Execution) -> Iterator[Tensor]:
+def _middles(views: ViewPipeline, images: Images, how: Execution) -> Iterator[Tensor]:
     view = center_view(views)
     return (view(images.pixels[some]).contiguous(memory_format=how.layout) for some in _pieces(views, images))
 
@@ -96,7 +96,7 @@ def _pairs(views: Views, images: Images) -> Iterator[tuple[Tensor, ...]]:
     return (views.training(images.pixels, some, 0)[:2] for some in _pieces(views.recipe, images))
 
 
-def _pieces(views: Recipe, images: Images) -> tuple[Tensor, ...]:
+def _pieces(views: ViewPipeline, images: Images) -> tuple[Tensor, ...]:
     """Photographs, shown all at once, would fill gigabytes."""
     fits = images_that_fit(images.pixels, center_view(views))
     return torch.arange(len(images), device=images.pixels.device).split(fits)

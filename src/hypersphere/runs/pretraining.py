@@ -19,19 +19,19 @@ from hypersphere.data import Dataset, Images, Loader, Split
 from hypersphere.data.dataset import ImageSet, Unreadable
 from hypersphere.data.kinds import dataset_of
 from hypersphere.data.loader import center_view
-from hypersphere.data.unreadable import read_unreadable, tell_unreadable
+from hypersphere.data.unreadable import report_unreadable, unreadable_in
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.distributed.collectives import (
     agreed,
-    first_does,
-    first_of_machine_first,
-    from_first,
     merged,
     rank,
-    shared_out,
-    size,
+    result_of_first,
+    run_first_on_each_machine,
+    run_on_first,
+    split_over_ranks,
+    world_size,
 )
-from hypersphere.distributed.joining import joined
+from hypersphere.distributed.rendezvous import joined
 from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Method, name_of
@@ -40,32 +40,32 @@ from hypersphere.nn import check_encoder
 from hypersphere.runs.build import (
     build_method,
     plan_of,
+    precompile_update,
     regularized_parts,
     regularizes_weights,
-    rehearse_update,
     trainer_of,
     try_encoder,
-    view_recipe,
+    view_pipeline,
 )
-from hypersphere.runs.idle import idle_options, unused_options
-from hypersphere.runs.initial import check_init
-from hypersphere.runs.machine import Execution, execution_of, pick_device, pick_precision, provenance
+from hypersphere.runs.inactive import inactive_options, unused_options
+from hypersphere.runs.initial_weights import check_init
+from hypersphere.runs.machine import Execution, pick_device, pick_precision, provenance, training_execution
 from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.option_types import RunOptions
 from hypersphere.runs.recipes import located, recipe_for
 from hypersphere.runs.run import Run, load_config, put_state
 from hypersphere.train import (
-    Interrupted,
     Log,
     Plan,
+    RunInterrupted,
     Trainer,
     load_checkpoint,
     save_checkpoint,
     train,
 )
-from hypersphere.util.files import next_free_folder, own, write_json
-from hypersphere.util.launch import is_first, job, launched
-from hypersphere.util.progress import counted, progress_bar, tell
+from hypersphere.util.console import notify, pluralize, progress_bar
+from hypersphere.util.files import lock_folder, next_free_folder, write_json
+from hypersphere.util.launcher import is_main_process, job, launched
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
 WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
@@ -193,7 +193,7 @@ def start(config: Config, *, progress: bool = True) -> Run:
     precision = pick_precision(config.precision, pick_device(config.device))
     Dataset.resolve(config).check_root(begun=False)
     if names := unused_options(config):
-        tell(f"ignored {', '.join(names)}: no effect on {config.title} with {config.data}")
+        notify(f"ignored {', '.join(names)}: no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)
 
 
@@ -204,13 +204,13 @@ def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
 
 def _train(config: Config, path: Path | None, progress: bool) -> Run:
     """Train; `path` is the folder of a run to continue."""
-    how = execution_of(config)
+    how = training_execution(config)
     with joined(how.device, config.timeout):
-        first = from_first(lambda: config.hash)
+        first = result_of_first(lambda: config.hash)
         agreed(lambda: _check_same(config.hash, first))
         if path is None and job() is not None:
-            path = from_first(lambda: _find_begun(config))
-        return _train_jointly(config, path, how, progress and is_first())
+            path = result_of_first(lambda: _find_begun(config))
+        return _train_jointly(config, path, how, progress and is_main_process())
 
 
 def _check_same(own: str, first: str) -> None:
@@ -220,27 +220,27 @@ def _check_same(own: str, first: str) -> None:
 
 
 def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
-    if size() > 1 and how.device.type == "cuda":
-        tell("several processes: training without CUDA graphs and without the BatchNorm kernel")
+    if world_size() > 1 and how.device.type == "cuda":
+        notify("several processes: training without CUDA graphs and without the BatchNorm kernel")
     dataset, lost = Dataset.resolve(config), Unreadable()
     split = dataset.split_of_job(config.holdout, path).to(how.device)
     watched = WATCHED if rank() == 0 else TRIED  # only rank 0 has monitors
-    images = first_of_machine_first(lambda: dataset.in_memory(split, watched, progress, lost))
+    images = run_first_on_each_machine(lambda: dataset.in_memory(split, watched, progress, lost))
     train_images, held_out = (part.to(how.device) for part in images)
     if path is None and len(held_out) < 2:
         readable = " readable" if len(held_out) < len(split.held_out) else ""
         raise UserError(f"{config.data}: at least two{readable} images must be held out, got {len(held_out)}")
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(split.train)))
-        begin = from_first(lambda: path is None or not (path / "checkpoint.pt").exists())
+        begin = result_of_first(lambda: path is None or not (path / "checkpoint.pt").exists())
         trainer = agreed(lambda: _new_trainer(config, how, train_images, begin))
         agreed(lambda: trainer.method.check(plan.images))
         if path is None:
             _announce(config, split)
-        run = Run(path or from_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
+        run = Run(path or result_of_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
         run.dataset = dataset  # keeps an object in memory alive
         with contextlib.ExitStack() as owned:
-            first_does(lambda: owned.enter_context(own(run.path)))
+            run_on_first(lambda: owned.enter_context(lock_folder(run.path)))
             if path is None:
                 known = {
                     "config": config.to_json(),
@@ -249,12 +249,12 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
                     "job": job(),
                 }
                 known |= {"training_images": len(split.train), **dataset.run_record(split)}
-                first_does(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
+                run_on_first(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
             else:
                 _restore(run, trainer, plan, progress)
-            first_does(lambda: dataset.save_lists(run.path, split))
+            run_on_first(lambda: dataset.save_lists(run.path, split))
             lost |= dataset.unreadable_folders(split)
-            first_does(lambda: _list_unreadable(run, lost))
+            run_on_first(lambda: _list_unreadable(run, lost))
             _run_plan(run, trainer, plan, split.train, train_images, held_out, how, progress)
     return run
 
@@ -264,16 +264,16 @@ def _announce(config: Config, split: Split) -> None:
     train, held_out = split
     for name in (config.method, config.encoder, config.data):
         if name.startswith("__main__:"):
-            tell(
+            notify(
                 f"{name} is defined in a script, so only that script can load the run: move it to a module to share it"
             )
-    side = view_recipe(config).size
-    plan = f"{config.encoder}, input {side} × {side}, batch {config.batch}, {counted(config.epochs, 'epoch')}"
+    side = view_pipeline(config).size
+    plan = f"{config.encoder}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     apart = "held out" if split.apart else "of them monitored"
-    tell(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
+    notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
     if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
         few = f"{len(train):,} images in batches of {config.batch} are probably too few"
-        tell(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")
+        notify(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")
 
 
 def _new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> Trainer:
@@ -282,17 +282,17 @@ def _new_trainer(config: Config, how: Execution, images: Images, begin: bool) ->
     method = method.to(how.device).to(memory_format=how.layout)
     try_encoder(config, method, images)
     if HEADS in config.energy_layers and regularizes_weights(config):
-        tell(f"{config.title}: regularizes the weights of {', '.join(regularized_parts(config, method))}")
+        notify(f"{config.title}: regularizes the weights of {', '.join(regularized_parts(config, method))}")
     trainer = trainer_of(config, method, how)
     if how.kernels and launched() == 1:
-        rehearse_update(config, method.train(), how, images)
+        precompile_update(config, method.train(), how, images)
     return trainer
 
 
 def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
     """Load the last checkpoint, if there is one, on rank 0; send it to all ranks, and print its step."""
     file = run.path / "checkpoint.pt"
-    state = from_first(lambda: load_checkpoint(file) if file.exists() else None)
+    state = result_of_first(lambda: load_checkpoint(file) if file.exists() else None)
     message = f"no checkpoint yet: starting at step 0 of {plan.steps}"
     if state is not None:
         agreed(lambda: put_state(run, state))
@@ -315,7 +315,7 @@ def _run_plan(
 ) -> None:
     """Train from the present step of the trainer to the end of the plan."""
     config, workers = run.config, run.dataset.workers
-    loader = images.loader(view_recipe(config), config.seed, trainer.device, workers)
+    loader = images.loader(view_pipeline(config), config.seed, trainer.device, workers)
     whole = len(train_images) == len(images)
     began = time.monotonic() - run.seconds
 
@@ -325,7 +325,7 @@ def _run_plan(
         save_checkpoint(run.path / "checkpoint.pt", state)
 
     if config.init is not None and trainer.step == 0:
-        first_does(save)  # the init file may have changed or gone when the run is resumed
+        run_on_first(save)  # the init file may have changed or gone when the run is resumed
     log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
@@ -349,7 +349,7 @@ def _run_plan(
 def _useless_options(config: Config) -> set[str]:
     """Options that the alarm must not recommend against collapse."""
     lacking = {"tau"} - vars(config).keys()
-    return idle_options(config) | lacking | ({"norm"} if config.norm == "batch" else set())
+    return inactive_options(config) | lacking | ({"norm"} if config.norm == "batch" else set())
 
 
 @contextlib.contextmanager
@@ -357,7 +357,7 @@ def _explain_end(run: Run, plan: Plan) -> Iterator[None]:
     """Add to an error where the run stopped, and how to continue it."""
     try:
         yield
-    except Interrupted as stop:
+    except RunInterrupted as stop:
         stop.args = (f"stopped after step {stop.step} of {plan.steps}: continue with `resume` {run.path}",)
         raise
     except Collapsed as end:
@@ -372,7 +372,7 @@ def _report_unreadable(run: Run, loader: Loader) -> Iterator[None]:
     try:
         yield
         unreadable = merged(unreadable)
-    except Interrupted:
+    except RunInterrupted:
         unreadable = merged(unreadable)
         raise
     finally:
@@ -382,18 +382,18 @@ def _report_unreadable(run: Run, loader: Loader) -> Iterator[None]:
 
 def _list_unreadable(run: Run, unreadable: Unreadable) -> None:
     listed = run.path / UNREADABLE
-    tell_unreadable(unreadable, listed, before=read_unreadable(listed))
+    report_unreadable(unreadable, listed, before=unreadable_in(listed))
 
 
 def _features(run: Run, trainer: Trainer, images: ImageSet) -> Iterator[Tensor]:
     """The encoder's features of all training images, which takes one more pass over image files."""
-    view = center_view(view_recipe(run.config))
+    view = center_view(view_pipeline(run.config))
 
     def encode(pixels: Tensor) -> Tensor:
         return extract(trainer.method.encoder, pixels, view, precision=trainer.precision)
 
     for part in run.dataset.squares(images):
-        yield shared_out(part.to(trainer.device), encode)
+        yield split_over_ranks(part.to(trainer.device), encode)
 
 
 def _find_begun(config: Config) -> Path | None:

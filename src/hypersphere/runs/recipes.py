@@ -4,30 +4,30 @@ import os
 from typing import Any
 
 from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
-from hypersphere.data import Dataset, Given
+from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.kinds import dataset_of
-from hypersphere.methods import METHODS, method_of
+from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name
 from hypersphere.presets import folder_options
-from hypersphere.util.progress import tell
+from hypersphere.util.console import notify
 
 
 def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
     """A method's recipe on a dataset; for images of one's own, by what is found there, which is printed."""
     options = coerce_options(method, options)  # a mistake is reported before anything is searched
-    dataset = dataset_of(data, Given("", **{name: options[name] for name in Given._fields if name in options}))
+    dataset = dataset_of(data, DataSpec("", **{name: options[name] for name in DataSpec._fields if name in options}))
     hints = dataset.recipe_hints()
     if hints is None:
         return recipe(method, dataset.name, **options)
     by_size = folder_options(hints.images, hints.side, options.get("size"))
-    kind = method_of(parse_name(method, METHODS).method)
+    kind = method_class(parse_name(method, METHODS).method)
     by_size |= {name: value for name, value in kind.options_for(hints.images).items() if name in option_names(method)}
     if "lr" in kind.recipes.get("default", {}):  # that of images of one's own is for LARS
         del by_size["lr"]
     of_method = photograph_options(method, dataset.name, by_size["size"])
     config = recipe(method, dataset.name, **{**by_size, **of_method, **options})
     if summary := dataset.summary():
-        tell(summary)
+        notify(summary)
     return located(config)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.evaluate import Evaluation
-from hypersphere.util.files import make_folder, own, write_json
+from hypersphere.util.files import lock_folder, make_folder, write_json
 
 EVALUATION_FILE = "evaluation.json"
 
@@ -121,7 +121,7 @@ def add_evaluation(run: Path, hash: str, step: int, holdout: str, evaluation: Ev
         holdout: The held-out set.
         evaluation: Measures by probe, which replace those of the same probes.
     """
-    with own(run, patience=10, lock=".evaluation.lock"):
+    with lock_folder(run, patience=10, lock=".evaluation.lock"):
         known = evaluations_of(run, hash, step)
         known[holdout] = known.get(holdout, {}) | evaluation
         write_json(run / EVALUATION_FILE, {"hash": hash, "step": step, **known})

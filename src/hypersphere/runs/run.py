@@ -21,21 +21,21 @@ from hypersphere.evaluate import (
     evaluate_encoder,
     extract,
     in_channels,
-    transferred,
+    transfer_views,
 )
 from hypersphere.methods import Method
 from hypersphere.nn.weights import CARD
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
-from hypersphere.runs.build import build_method, plan_of, view_recipe
-from hypersphere.runs.machine import evaluation_of, pick_device
+from hypersphere.runs.build import build_method, plan_of, view_pipeline
+from hypersphere.runs.machine import evaluation_execution, pick_device
 from hypersphere.runs.results import add_evaluation, read_evaluations
 from hypersphere.train import (
     load_checkpoint,
     read_metrics,
     restore,
 )
-from hypersphere.util.launch import is_first
-from hypersphere.views import Recipe
+from hypersphere.util.launcher import is_main_process
+from hypersphere.views import ViewPipeline
 
 
 class Run:
@@ -107,7 +107,7 @@ class Run:
         Raises:
             UserError: If the dtype or the shape is wrong.
         """
-        recipe = view_recipe(self.config)
+        recipe = view_pipeline(self.config)
         pixels = torch.from_numpy(np.array(images, order="C")) if isinstance(images, np.ndarray) else images
         if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
             found = pixels.dtype if isinstance(pixels, Tensor) else type(pixels).__name__
@@ -193,7 +193,7 @@ class Run:
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
         """Add an evaluation to evaluation.json, next to others of the same step."""
-        if is_first():
+        if is_main_process():
             add_evaluation(self.path, self.config.hash, self.step, holdout or self.config.holdout, found)
 
     @property
@@ -217,16 +217,16 @@ def evaluate_on(
     progress: bool = False,
 ) -> Evaluation:
     """Evaluate an encoder on the dataset of a config, or on `data`, on the device of the encoder."""
-    device, pipeline, data = _device_of(encoder), view_recipe(config), data or config.data
+    device, pipeline, data = _device_of(encoder), view_pipeline(config), data or config.data
     if data != config.data:
         config = config.replace(data=data, labels=None, size=pipeline.size)
-        pipeline = transferred(Dataset.resolve(config).pipeline(pipeline.size), pipeline)
+        pipeline = transfer_views(Dataset.resolve(config).pipeline(pipeline.size), pipeline)
     dataset = Dataset.resolve(config)
     train, held_out = _loaders(dataset, holdout, pipeline, config.seed, device, run, progress)
     if not len(train) or not len(held_out):
         raise UserError(f"{data} has no labels, which probes need: use hypersphere diagnose instead")
     neighbours, temperature = dataset.voting
-    how = evaluation_of(config, device)
+    how = evaluation_execution(config, device)
     with how.applied():
         return evaluate_encoder(
             encoder.to(memory_format=how.layout),
@@ -244,7 +244,7 @@ def evaluate_on(
 def _loaders(
     dataset: Dataset,
     holdout: Holdout,
-    pipeline: Recipe,
+    pipeline: ViewPipeline,
     seed: int,
     device: torch.device,
     run: Path | None,
@@ -262,7 +262,7 @@ def initial_encoder(config: Config) -> nn.Module:
     """The encoder with which a run of this config begins."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        method = build_method(config, channels=len(view_recipe(config).mean), begin=True)
+        method = build_method(config, channels=len(view_pipeline(config).mean), begin=True)
     return method.encoder.to(pick_device(config.device))
 
 
@@ -274,7 +274,7 @@ def random_encoder(config: Config) -> nn.Module:
     encoder = initial_encoder(config)
     pixels, view = (
         _in_memory(config, config.holdout)[0].pixels.to(_device_of(encoder)),
-        center_view(view_recipe(config)),
+        center_view(view_pipeline(config)),
     )
     update_bn(map(view, pixels.tensor_split(1 + len(pixels) // 500)), encoder)
     return encoder
@@ -283,10 +283,10 @@ def random_encoder(config: Config) -> nn.Module:
 def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> Tensor:
     """The features of the held-out images, shape (N, D)."""
     device = _device_of(encoder)
-    how = evaluation_of(config, device)
+    how = evaluation_execution(config, device)
     pixels = _in_memory(config, holdout)[1].pixels.to(device)
     with how.applied():
-        return extract(encoder, pixels, center_view(view_recipe(config)), precision=how.precision)
+        return extract(encoder, pixels, center_view(view_pipeline(config)), precision=how.precision)
 
 
 def _in_memory(config: Config, holdout: Holdout) -> tuple[Images, Images]:
@@ -318,7 +318,7 @@ def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str
         >>> run.evaluate("knn")  # doctest: +SKIP
     """
     path, config = Path(path), with_root(load_config(path), root)
-    method = build_method(config, len(view_recipe(config).mean), max(2, _classes(path)))
+    method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
     put_state(run, load_checkpoint(path / "checkpoint.pt"))
     method.to(pick_device(device))

@@ -14,7 +14,7 @@ from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.precision import full_precision
 from hypersphere.sphere.unit import unit
-from hypersphere.util.draws import LEARNABILITY, permutation
+from hypersphere.util.random_numbers import LEARNABILITY, permutation
 
 FITTED_SHARE = 0.9  # TwoNN fits the points with the smallest ratios (as published)
 CHUNK_ELEMENTS = 2**22  # squared distances, or coordinates, held in memory at once

@@ -16,7 +16,7 @@ from torch import Tensor
 from hypersphere import kernels
 from hypersphere.kernels.pairwise_tiles import Shape, pull_places
 from hypersphere.sphere.potentials import KINDS, floor, near2
-from hypersphere.sphere.unit import inside_vmap, needs_gradient, widen
+from hypersphere.sphere.unit import inside_vmap, needs_gradient, to_full_precision
 
 if TYPE_CHECKING:
     from hypersphere.kernels.pairwise import Law
@@ -41,7 +41,7 @@ def fits_float16(kind: str, parameter: float, half_space: bool) -> bool:
 
 
 def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, half_space: bool) -> Tensor:
-    weights = [_with_dense_rows(widen(w)) for w in weights]
+    weights = [_with_dense_rows(to_full_precision(w)) for w in weights]
     return _pair_means(weights, kind, float(parameter), half_space, needs_gradient(*weights))[0]
 
 

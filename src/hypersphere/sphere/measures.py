@@ -184,12 +184,12 @@ def effective_rank(x: Tensor) -> Tensor:
     if len(x) < 1:
         raise ValueError("effective_rank needs at least one point, got none")
     try:
-        return rank_of(torch.linalg.svdvals(unit(x)))
+        return effective_rank_of_spectrum(torch.linalg.svdvals(unit(x)))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # rows that are not finite
         return unit(x).sum() * torch.nan
 
 
-def rank_of(singular: Tensor) -> Tensor:
+def effective_rank_of_spectrum(singular: Tensor) -> Tensor:
     """`effective_rank` of a matrix with these singular values."""
     share = singular / singular.sum()
     return torch.special.entr(torch.where(share == 0, 1, share)).sum().exp()  # entr(0) = entr(1), which has a slope

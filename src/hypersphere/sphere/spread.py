@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.potentials import floor
-from hypersphere.sphere.unit import unit, widen, without_autocast
-from hypersphere.util.draws import SKETCH, normals
+from hypersphere.sphere.unit import to_full_precision, unit, without_autocast
+from hypersphere.util.random_numbers import SKETCH, normals
 
 VARIANCE_EPS = 1e-4  # VICReg's ε: keeps the slope of √ finite if a dimension is constant
 INTEGRAL_END, INTEGRAL_NODES = 5.0, 9  # right half of the Epps–Pulley integral: 17 nodes on [−5, 5], as published
@@ -49,7 +49,7 @@ def variance_covariance(x: Tensor, variance: float = 1.0, covariance: float = 0.
     n, d = x.shape
     if n < 2:
         raise ValueError(f"variance_covariance needs at least two points, got {n}: one has no variance")
-    points = widen(x)
+    points = to_full_precision(x)
     centred = points - points.mean(dim=0)
     with without_autocast(x):
         matrix = centred.T @ centred / (n - 1)
@@ -126,7 +126,7 @@ def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor =
         raise ValueError("sigreg needs at least one point, got none")
     if not isinstance(directions, int) or directions < 1:
         raise ValueError(f"directions must be a whole number of at least 1, got {directions}")
-    points = widen(x)
+    points = to_full_precision(x)
     t = torch.linspace(0, INTEGRAL_END, INTEGRAL_NODES, dtype=points.dtype, device=x.device)
     normal = (-t.square() / 2).exp()
     with without_autocast(x):
@@ -142,7 +142,7 @@ def random_directions(count: int, x: Tensor, seed: int, step: int | Tensor) -> T
     return unit(normals(x.shape[1], which, seed=seed, epoch=step, stream=SKETCH).to(x.dtype))
 
 
-class Sketching(nn.Module):
+class SigregLoss(nn.Module):
     """`sigreg` with new directions at each call. The number of calls is a buffer, saved with the model."""
 
     calls: Tensor

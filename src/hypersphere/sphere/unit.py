@@ -25,7 +25,7 @@ def unit(x: Tensor) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    x = widen(x)
+    x = to_full_precision(x)
     largest = x.detach().abs().amax(dim=-1, keepdim=True)
     nonzero = largest != 0  # also true for NaN, which must not vanish
     scaled = x / torch.where(nonzero, largest, 1)
@@ -33,7 +33,7 @@ def unit(x: Tensor) -> Tensor:
     return torch.where(nonzero, scaled / torch.where(nonzero, norm, 1), 0)
 
 
-def widen(x: Tensor) -> Tensor:
+def to_full_precision(x: Tensor) -> Tensor:
     """Half precision to float32; other dtypes unchanged."""
     if x.dtype.itemsize >= 4:
         return x

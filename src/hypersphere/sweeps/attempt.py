@@ -9,12 +9,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from hypersphere.errors import UserError, with_dashes
+from hypersphere.errors import UserError, as_command_line
 from hypersphere.sweeps.work import USER_ERROR
-from hypersphere.util import progress
+from hypersphere.util import console
+from hypersphere.util.console import notify
 from hypersphere.util.cores import keep_to
-from hypersphere.util.files import own
-from hypersphere.util.progress import tell
+from hypersphere.util.files import lock_folder
 
 PATIENCE = 30.0  # seconds to wait for a folder that processes of a killed run still lock: they end by themselves
 LOG_EVERY = 2.0  # seconds between progress lines in a run's log
@@ -43,15 +43,15 @@ def attempt(call: Callable[[], None], folder: Path) -> int:
     Returns:
         The exit status: 0 if the run succeeded.
     """
-    progress.PLAIN_EVERY = LOG_EVERY
+    console.PLAIN_EVERY = LOG_EVERY
     try:
-        with own(folder, PATIENCE):
+        with lock_folder(folder, PATIENCE):
             call()
     except UserError as error:
-        tell(with_dashes(str(error)))
+        notify(as_command_line(str(error)))
         return USER_ERROR
     except KeyboardInterrupt as stop:
-        tell(with_dashes(str(stop)) or "interrupted")
+        notify(as_command_line(str(stop)) or "interrupted")
         return 128 + getattr(stop, "signum", signal.SIGINT)
     except Exception:
         traceback.print_exc()

@@ -10,7 +10,7 @@ from typing import Any
 from hypersphere.errors import UserError, first_line
 from hypersphere.sweeps.attempt import attempt
 from hypersphere.sweeps.work import GRACE, LOG, LOST, TICK, Work, tell_stopping
-from hypersphere.util.progress import tell
+from hypersphere.util.console import notify
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ class Cluster:
         try:
             return int(self.ray.get(ref))
         except self.ray.exceptions.RayTaskError as error:  # such as a worker without an installed hypersphere
-            tell(f"Ray: {str(error).strip().splitlines()[-1]}")
+            notify(f"Ray: {str(error).strip().splitlines()[-1]}")
             return 1
         except self.ray.exceptions.RayError:
             return LOST

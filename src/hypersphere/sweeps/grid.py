@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hypersphere.config import Config, format_value, option_names, unknown_option
-from hypersphere.data import Dataset, Given
+from hypersphere.data import Dataset, DataSpec
 from hypersphere.errors import UserError
 from hypersphere.methods import Method
 from hypersphere.methods import name_of as name_of_method
 from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
-from hypersphere.runs.idle import idle_options
+from hypersphere.runs.inactive import inactive_options
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.runs.results import Result, name_of, read_results
 from hypersphere.sweeps import FanOut
 from hypersphere.sweeps.jobs import Job, check_failed, run_jobs
-from hypersphere.util.intervals import Estimate, estimate
-from hypersphere.util.written import edition, is_reference, reference_to
+from hypersphere.util.references import edition, is_reference, reference_to
+from hypersphere.util.statistics import Estimate, estimate
 
 OUT = Path("runs/sweep")
 DECIDE_DEFAULTS = ("method", "data", "labels", "size", "white")  # the options that a recipe depends on
@@ -58,10 +58,10 @@ def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
     Raises:
         UserError: If a swept option has no effect on any run.
     """
-    edition_of = cache(lambda data, labels: Dataset.resolve(Given(data, labels=labels)).edition())
+    edition_of = cache(lambda data, labels: Dataset.resolve(DataSpec(data, labels=labels)).edition())
     points = (Point(own, _plain(own, config), edition_of(config.data, config.labels)) for own, config in values)
     found = list({repr(point.values): point for point in points}.values())
-    idle = set.intersection(*(idle_options(point.config) for point in found))
+    idle = set.intersection(*(inactive_options(point.config) for point in found))
     for name in found[0].values:
         if name in idle and len({repr(point.values[name]) for point in found}) > 1:
             runs = ", ".join(dict.fromkeys(f"{point.config.title} on {point.config.data}" for point in found))
@@ -71,7 +71,7 @@ def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
 
 def _plain(own: Mapping[str, Any], config: Config) -> Config:
     """Reset swept options that have no effect on this run to their defaults, so that it is one run."""
-    idle = idle_options(config) & own.keys()
+    idle = inactive_options(config) & own.keys()
     return config.replace(**{field.name: field.default for field in dataclasses.fields(config) if field.name in idle})
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from hypersphere.errors import UserError, with_dashes
+from hypersphere.errors import UserError, as_command_line
 from hypersphere.sweeps.work import LOG, USER_ERROR, Work
-from hypersphere.util.files import own
+from hypersphere.util.files import lock_folder
 
 
 class Here:
@@ -16,10 +16,10 @@ class Here:
 
     def start(self, work: Work, folder: Path) -> Any:
         try:
-            with own(folder):
+            with lock_folder(folder):
                 work.call()
         except UserError as error:
-            (folder / LOG).write_text(with_dashes(str(error)), encoding="utf-8")
+            (folder / LOG).write_text(as_command_line(str(error)), encoding="utf-8")
             return (USER_ERROR,)
         return (0,)
 

@@ -15,9 +15,9 @@ from hypersphere.sweeps.cluster import Cluster, connected
 from hypersphere.sweeps.here import Here
 from hypersphere.sweeps.processes import Processes
 from hypersphere.sweeps.work import LOG, LOST, USER_ERROR, FanOut, Pool, Work
+from hypersphere.util.console import duration, live_lines, notify
 from hypersphere.util.files import make_folder
-from hypersphere.util.launch import launched
-from hypersphere.util.progress import duration, live_lines, tell
+from hypersphere.util.launcher import launched
 from hypersphere.util.signals import stop_requests
 
 
@@ -126,14 +126,14 @@ class _State:
             work = self.waiting.popleft()
             if time.monotonic() + self.pace * work.seconds <= self.end:
                 return work
-            tell(f"{work.title}: not started, it would take about {duration(self.pace * work.seconds)}")
+            notify(f"{work.title}: not started, it would take about {duration(self.pace * work.seconds)}")
         return None
 
     def _start(self, work: Work) -> None:
         make_folder(self.folder / work.name)
         self.attempts[work.name] += 1
         if self.attempts[work.name] == 1:
-            tell(f"{work.title} ({len(self.attempts)} of {self.total}{self.left(1 + len(self.waiting))})")
+            notify(f"{work.title} ({len(self.attempts)} of {self.total}{self.left(1 + len(self.waiting))})")
         began = time.monotonic()
         self.running[self.pool.start(work, self.folder / work.name)] = (work, began)
 
@@ -141,18 +141,18 @@ class _State:
         if status == 0:
             self.seconds.append(time.monotonic() - began)
             self.pace = self.seconds[-1] / work.seconds if work.seconds else 1.0
-            tell(f"{work.title}: done in {duration(self.seconds[-1])}")
+            notify(f"{work.title}: done in {duration(self.seconds[-1])}")
             try:
                 self.after()
             except Exception as error:  # no reason to lose the other runs
-                tell(f"after {work.title}: {first_line(error)}")
+                notify(f"after {work.title}: {first_line(error)}")
             return
         reason, tries = _reason(status, self.folder / work.name), self.attempts[work.name]
         if status != USER_ERROR and tries <= self.retries:
-            tell(f"{work.title}: {reason}; restarting it ({tries} of {self.retries})")
+            notify(f"{work.title}: {reason}; restarting it ({tries} of {self.retries})")
             self.waiting.appendleft(work)
         else:
-            tell(f"{work.title}: failed: {reason} (see {self.folder / work.name / LOG})")
+            notify(f"{work.title}: failed: {reason} (see {self.folder / work.name / LOG})")
             self.failed[work.title] = reason
 
     def count_finished(self) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import hypersphere
 from hypersphere.sweeps.work import GRACE, LOG, TICK, Work, tell_stopping
-from hypersphere.util.cores import own_cores
+from hypersphere.util.cores import available_cores
 
 
 class _Slot(NamedTuple):
@@ -30,7 +30,7 @@ class Processes:
         gpus = _gpus() if device in ("auto", "cuda") else []
         self.places = n = workers or len(gpus) or 1
         self.sharing = -(-n // max(1, len(gpus)))  # runs on one device
-        cores = own_cores()
+        cores = available_cores()
         shares = [cores[place::n] if n <= len(cores) else cores for place in range(n)]
         self.free = [_Slot(gpus[place % len(gpus)] if gpus else None, shares[place]) for place in range(n)]
         self.taken: dict[subprocess.Popen, _Slot] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hypersphere.errors import UserError
-from hypersphere.util.progress import counted, tell
+from hypersphere.util.console import notify, pluralize
 
 GRACE = 60.0  # seconds that stopped runs have to save themselves before they are killed
 TICK = 0.2  # seconds between two looks at the running processes
@@ -74,4 +74,4 @@ class Pool(Protocol):
 def tell_stopping(runs: int) -> None:
     """Print that runs are being stopped."""
     if runs:
-        tell(f"stopping {counted(runs, 'run')}: saving may take {GRACE:.0f} s; press Ctrl-C again to kill them")
+        notify(f"stopping {pluralize(runs, 'run')}: saving may take {GRACE:.0f} s; press Ctrl-C again to kill them")

@@ -5,21 +5,21 @@ Batches are passed in as a feed and measurements as monitors, so this package kn
 May import `data`, `distributed`, `methods`, `nn`, `optim`, `views` and `util`.
 """
 
-from hypersphere.train.capture import Captured
+from hypersphere.train.capture import CapturedUpdate
 from hypersphere.train.checkpoint import load_checkpoint, restore, save_checkpoint
 from hypersphere.train.log import Log, read_metrics
 from hypersphere.train.loop import train
 from hypersphere.train.plan import Plan
 from hypersphere.train.record import Monitor
-from hypersphere.train.stopping import Interrupted
+from hypersphere.train.stopping import RunInterrupted
 from hypersphere.train.trainer import Trainer
 
 __all__ = [
-    "Captured",
-    "Interrupted",
+    "CapturedUpdate",
     "Log",
     "Monitor",
     "Plan",
+    "RunInterrupted",
     "Trainer",
     "load_checkpoint",
     "read_metrics",

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from hypersphere.errors import first_line
 from hypersphere.methods import Batch
-from hypersphere.util.progress import tell
+from hypersphere.util.console import notify
 
 Update = Callable[[Sequence[Batch], Tensor, Tensor], dict[str, Tensor]]  # batches, learning rate, progress → terms
 WARM_UP = 3  # updates before the recording, while libraries choose algorithms and state is allocated
 
 
-class Captured:
+class CapturedUpdate:
     """An update function that is recorded as a CUDA graph at the fourth call, and replayed from then on.
 
     Every call is an update. Inputs, including numbers, are copied to where the recording reads them. If recording
@@ -24,8 +24,8 @@ class Captured:
         device: The GPU.
 
     Example:
-        >>> from hypersphere.train import Captured
-        >>> update = Captured(trainer.update, torch.device("cuda"))  # doctest: +SKIP
+        >>> from hypersphere.train import CapturedUpdate
+        >>> update = CapturedUpdate(trainer.update, torch.device("cuda"))  # doctest: +SKIP
         >>> terms = update(batches, lr=0.1, progress=0.0)  # doctest: +SKIP
     """
 
@@ -82,7 +82,7 @@ class Captured:
         except RuntimeError as error:
             self.recordable = False
             _reset_generator(self.stream.device)
-            tell(f"updates are launched one by one, not as a CUDA graph ({first_line(error)})")
+            notify(f"updates are launched one by one, not as a CUDA graph ({first_line(error)})")
             return False
         self.graph = graph
         return True

@@ -7,16 +7,16 @@ from functools import partial
 from typing import Protocol
 
 from hypersphere.data.loader import Order
-from hypersphere.distributed.collectives import agreed, as_on_first, first_does
+from hypersphere.distributed.collectives import agreed, broadcast_from_first, run_on_first
 from hypersphere.methods import Batch, Features
 from hypersphere.optim import warmup_cosine
-from hypersphere.train.capture import Captured
+from hypersphere.train.capture import CapturedUpdate
 from hypersphere.train.log import Log
 from hypersphere.train.plan import Plan
 from hypersphere.train.record import Alarm, Monitor, Record
-from hypersphere.train.stopping import Interrupted, asked
+from hypersphere.train.stopping import RunInterrupted, asked
 from hypersphere.train.trainer import Trainer
-from hypersphere.util.progress import Progress
+from hypersphere.util.console import Progress
 from hypersphere.util.signals import stop_requests
 
 
@@ -63,22 +63,22 @@ def train(
     """
     agreed(trainer.join)
     method, start = trainer.method.train(), trainer.step
-    update = Captured(trainer.update, trainer.device) if trainer.capture else trainer.update
+    update = CapturedUpdate(trainer.update, trainer.device) if trainer.capture else trainer.update
     coming = feed(plan.order(start, trainer.device))
     with stop_requests() as stop, contextlib.closing(coming):
         record = Record(trainer, plan, log, save, monitors, alarm, progress, stop)
         for step in range(start, plan.steps):
             if step % plan.steps_per_epoch == 0:
                 method.start_epoch(features)
-                as_on_first(method.buffers() if method.growing else ())  # the first process has computed clusters
+                broadcast_from_first(method.buffers() if method.growing else ())  # rank 0 found clusters
             batches = _NextBatches(coming, plan.batch // plan.micro_batch)
             lr = warmup_cosine(step, plan.steps, plan.warmup_epochs * plan.steps_per_epoch, plan.lr)
             terms = update(batches, lr, step / plan.steps)
             trainer.step = step + 1
-            signum = first_does(partial(record.after_update, terms, lr), partial(asked, stop))
+            signum = run_on_first(partial(record.after_update, terms, lr), partial(asked, stop))
             if signum:
-                first_does(partial(record.save_once, terms))
-                raise Interrupted(trainer.step, signum)
+                run_on_first(partial(record.save_once, terms))
+                raise RunInterrupted(trainer.step, signum)
 
 
 class _NextBatches(Sequence[Batch]):

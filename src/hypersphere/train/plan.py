@@ -6,7 +6,7 @@ import torch
 
 from hypersphere.data.loader import Order
 from hypersphere.distributed.collectives import mine
-from hypersphere.util.draws import permutation
+from hypersphere.util.random_numbers import permutation
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from hypersphere.errors import Collapsed, Diverged
 from hypersphere.train.log import Log
 from hypersphere.train.plan import Plan
-from hypersphere.train.stopping import undisturbed
+from hypersphere.train.stopping import without_interrupts
 from hypersphere.train.trainer import Trainer
-from hypersphere.util.progress import Progress
+from hypersphere.util.console import Progress
 
 SAVE_SECONDS = 120.0  # between checkpoints
 
@@ -85,7 +85,7 @@ class Record:
         """Save a checkpoint of this update, unless there is one."""
         if self.saved < self.trainer.step:
             _check_finite(terms, self.trainer.step)
-            with undisturbed(self.stop):
+            with without_interrupts(self.stop):
                 self.save()
             self.saved = self.trainer.step
 

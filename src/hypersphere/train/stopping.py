@@ -5,11 +5,11 @@ import signal
 import threading
 from collections.abc import Iterator
 
-from hypersphere.util.launch import launcher_is_gone
+from hypersphere.util.launcher import launcher_has_ended
 from hypersphere.util.signals import restore_handlers
 
 
-class Interrupted(KeyboardInterrupt):
+class RunInterrupted(KeyboardInterrupt):
     """The run was stopped by a signal, after it had saved a checkpoint.
 
     Args:
@@ -18,8 +18,8 @@ class Interrupted(KeyboardInterrupt):
 
     Example:
         >>> import signal
-        >>> from hypersphere.train import Interrupted
-        >>> str(Interrupted(12, signal.SIGTERM))
+        >>> from hypersphere.train import RunInterrupted
+        >>> str(RunInterrupted(12, signal.SIGTERM))
         'stopped at step 12'
     """
 
@@ -30,11 +30,11 @@ class Interrupted(KeyboardInterrupt):
 
 def asked(stop: list[int]) -> int:
     """The signal to stop, or 0. A process whose launcher is gone stops too."""
-    return stop[0] if stop else signal.SIGTERM if launcher_is_gone() else 0
+    return stop[0] if stop else signal.SIGTERM if launcher_has_ended() else 0
 
 
 @contextlib.contextmanager
-def undisturbed(caught: list[int]) -> Iterator[None]:
+def without_interrupts(caught: list[int]) -> Iterator[None]:
     """Only collect SIGINT and SIGTERM, so that they cannot interrupt a checkpoint.
 
     Workers that end by them must not either, so SIGCHLD, at which torch would raise, is reset.

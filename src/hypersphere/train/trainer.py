@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hypersphere.distributed.collectives import all_mean, rank, size
+from hypersphere.distributed.collectives import all_mean, rank, world_size
 from hypersphere.errors import UserError
 from hypersphere.methods import Batch, Method, Step
-from hypersphere.nn import keep_views_apart
-from hypersphere.train.narrow import Narrowed
+from hypersphere.nn import separate_view_statistics
+from hypersphere.train.half_precision import HalfPrecisionLoss
 
 # buffers are equal on all processes, so they are not broadcast; torch has had two names for that option
 _NAMES = inspect.signature(DistributedDataParallel).parameters
@@ -59,7 +59,7 @@ class Trainer:
         self.method, self.optimizer, self.regularizer = method, optimizer, regularizer
         self.device, self.step, self.capture, self.seed = device, 0, capture, torch.initial_seed()
         narrow = device.type == "cuda" and precision != torch.float32
-        self.loss_of: Callable[[Batch], Step] = Narrowed(method, precision) if narrow else method
+        self.loss_of: Callable[[Batch], Step] = HalfPrecisionLoss(method, precision) if narrow else method
         if compile:
             self.loss_of = torch.compile(method, dynamic=False)
         self.precision = precision
@@ -71,8 +71,8 @@ class Trainer:
 
         Autocast then converts weights one by one, so that gradients are sent while others are computed.
         """
-        if size() > 1:
-            if not keep_views_apart(self.method):
+        if world_size() > 1:
+            if not separate_view_statistics(self.method):
                 raise UserError(
                     "`encoder` has a normalization that cannot be synchronized over processes: use nn.BatchNorm2d"
                 )
@@ -122,7 +122,7 @@ class Trainer:
             The loss and its terms, as scalar tensors.
         """
         self.optimizer.zero_grad(set_to_none=True)  # a failed attempt may have left gradients
-        if size() > 1:  # different dropout on each process, reproducible after a resume
+        if world_size() > 1:  # different dropout on each process, reproducible after a resume
             torch.manual_seed(hash((self.seed, self.step, rank())))
         progress = torch.as_tensor(progress, device=self.device)
         for group in self.optimizer.param_groups:
@@ -136,7 +136,7 @@ class Trainer:
                 self.scaler.scale(loss / len(batches)).backward()
             for name, value in {**parts, "loss": loss.detach()}.items():
                 terms[name] = terms.get(name, 0) + value / len(batches)
-        if size() > 1:
+        if world_size() > 1:
             terms = dict(zip(terms, all_mean(torch.stack(list(terms.values()))), strict=True))
         if self.regularizer is not None:  # equal on all processes
             energy = self.regularizer()

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 
 
-def own_cores() -> list[int]:
+def available_cores() -> list[int]:
     """Numbers of the cores that this process may use, sorted."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 

@@ -115,7 +115,7 @@ def next_free_folder(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def own(folder: Path, patience: float = 0.0, lock: str = ".lock") -> Iterator[None]:
+def lock_folder(folder: Path, patience: float = 0.0, lock: str = ".lock") -> Iterator[None]:
     """Lock a folder against other processes that lock it, too.
 
     The operating system releases the lock however this process ends.

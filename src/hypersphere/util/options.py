@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from hypersphere.errors import UserError
-from hypersphere.util.written import reference_to
+from hypersphere.util.references import reference_to
 
 PlainValue = bool | int | float | str | None  # the type of an option whose declaration gives none
 

@@ -8,24 +8,24 @@ May import `kernels` and `util`.
 
 from hypersphere.views.dispatch import Views
 from hypersphere.views.pipeline import (
+    PIPELINES,
     POLICIES,
-    RECIPES,
     Augmentation,
-    Recipe,
+    ViewPipeline,
     evaluation_view,
-    folder_recipe,
+    folder_pipeline,
     with_small_crops,
     with_views,
 )
 
 __all__ = [
+    "PIPELINES",
     "POLICIES",
-    "RECIPES",
     "Augmentation",
-    "Recipe",
+    "ViewPipeline",
     "Views",
     "evaluation_view",
-    "folder_recipe",
+    "folder_pipeline",
     "with_small_crops",
     "with_views",
 ]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from hypersphere import kernels
-from hypersphere.util.draws import VIEWS, Key, uniforms
+from hypersphere.util.random_numbers import VIEWS, Key, uniforms
 from hypersphere.views.dispatch import kernel_style
 from hypersphere.views.pipeline import (
     BOX_DRAWS,
     Augmentation,
-    Recipe,
+    ViewPipeline,
     coloured,
     draw,
     draw_late,
@@ -25,20 +25,20 @@ from hypersphere.views.pipeline import (
 )
 
 
-def smallest_side(recipe: Recipe) -> int:
+def decode_side(recipe: ViewPipeline) -> int:
     """Pixels of the shorter side to decode an image at: enough for the smallest crop."""
     hows = recipe.augmentations
     return math.ceil(max(recipe.size_of(how) / math.sqrt(how.crop[0] * how.ratio[0]) for how in hows))
 
 
-def crop_numbers(recipe: Recipe, sample: Tensor, seed: int, epoch: int, stream: int = VIEWS) -> np.ndarray:
+def crop_draws(recipe: ViewPipeline, sample: Tensor, seed: int, epoch: int, stream: int = VIEWS) -> np.ndarray:
     """Random numbers for the boxes of each image's views, B × V × BOX_DRAWS."""
     views = range(len(recipe.augmentations))
     drawn = [uniforms(BOX_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream) for view in views]
     return torch.stack(drawn, dim=1).numpy()
 
 
-def crops(image: Tensor, numbers: np.ndarray, recipe: Recipe) -> np.ndarray:
+def crops(image: Tensor, numbers: np.ndarray, recipe: ViewPipeline) -> np.ndarray:
     """Crops of one image, 3 × H × W bytes, for all its views: flattened and concatenated bytes."""
     made = []
     for u, how in zip(numbers, recipe.augmentations, strict=True):
@@ -93,7 +93,7 @@ def middle_of(image: Tensor, how: None, side: int) -> np.ndarray:
 def finished(
     cropped: Tensor,
     sample: Tensor,
-    recipe: Recipe,
+    recipe: ViewPipeline,
     seed: int,
     epoch: int,
     dtype: torch.dtype,
@@ -108,7 +108,7 @@ def finished(
 
 
 def reference(
-    part: Tensor, how: Augmentation, recipe: Recipe, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
+    part: Tensor, how: Augmentation, recipe: ViewPipeline, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
 ) -> Tensor:
     """One view, operation by operation."""
     memory = torch.channels_last if part.is_cuda else torch.contiguous_format
@@ -120,7 +120,7 @@ def reference(
 
 
 def fused(
-    part: Tensor, how: Augmentation, recipe: Recipe, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
+    part: Tensor, how: Augmentation, recipe: ViewPipeline, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
 ) -> Tensor:
     """One view by kernels. It does not wait for the device, except for RandAugment of large images."""
     from hypersphere.kernels.crops import finish_crops

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from hypersphere import kernels
-from hypersphere.util.draws import PROBE, VIEWS, Key
+from hypersphere.util.random_numbers import PROBE, VIEWS, Key
 from hypersphere.views.pipeline import (
     Augmentation,
     Late,
-    Recipe,
+    ViewPipeline,
     apply,
     check_images,
     draw,
@@ -35,13 +35,13 @@ class Views:
 
     Example:
         >>> pixels = torch.zeros(100, 3, 32, 32, dtype=torch.uint8)
-        >>> views = hs.views.Views(hs.views.RECIPES["cifar10"], seed=0)
+        >>> views = hs.views.Views(hs.views.PIPELINES["cifar10"], seed=0)
         >>> v1, v2 = views.training(pixels, sample=torch.arange(8), epoch=0)
         >>> v1.shape
         torch.Size([8, 3, 32, 32])
     """
 
-    def __init__(self, recipe: Recipe, seed: int) -> None:
+    def __init__(self, recipe: ViewPipeline, seed: int) -> None:
         self.recipe, self.seed = recipe, seed
 
     def training(
@@ -71,14 +71,14 @@ class Views:
 
 
 def _views(
-    hows: tuple[Augmentation, ...], recipe: Recipe, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
+    hows: tuple[Augmentation, ...], recipe: ViewPipeline, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
     check_images(pixels, recipe)
     make = fused if fusible(pixels, recipe) else reference
     return make(hows, recipe, pixels, sample, key, dtype)
 
 
-def fusible(pixels: Tensor, recipe: Recipe) -> bool:
+def fusible(pixels: Tensor, recipe: ViewPipeline) -> bool:
     """Whether one kernel can make the views: of images on a GPU that fit into a program's registers."""
     if not (kernels.usable(pixels) and pixels.is_contiguous() and pixels.shape[1] == len(recipe.mean) in (1, 3)):
         return False
@@ -89,7 +89,7 @@ def fusible(pixels: Tensor, recipe: Recipe) -> bool:
 
 
 def reference(
-    hows: tuple[Augmentation, ...], recipe: Recipe, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
+    hows: tuple[Augmentation, ...], recipe: ViewPipeline, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
     """The views, operation by operation."""
     images, shape = pixels[sample], (pixels.shape[2], pixels.shape[3])
@@ -100,7 +100,7 @@ def reference(
 
 
 def fused(
-    hows: tuple[Augmentation, ...], recipe: Recipe, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
+    hows: tuple[Augmentation, ...], recipe: ViewPipeline, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
     """The views by a kernel, with one launch for consecutive views with equal augmentations."""
     from hypersphere.kernels.views import fused_views
@@ -121,7 +121,7 @@ def fused(
 
 
 def kernel_style(
-    how: Augmentation, recipe: Recipe, height: int, width: int, dtype: torch.dtype
+    how: Augmentation, recipe: ViewPipeline, height: int, width: int, dtype: torch.dtype
 ) -> "tuple[Style, torch.dtype]":
     """What a kernel does, and the dtype it writes: all or, if RandAugment follows, the part before it in float32."""
     from hypersphere.kernels.colours import Numbers, Style

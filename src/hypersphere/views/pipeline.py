@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.errors import UserError
-from hypersphere.util.draws import OPERATIONS, VIEWS, uniforms
+from hypersphere.util.random_numbers import OPERATIONS, VIEWS, uniforms
 from hypersphere.views import ops
 from hypersphere.views.randaugment import NUMBERS, randaugment
 
@@ -69,7 +69,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ViewPipeline:
     """How images of a dataset become input of an encoder: views to train with, and one crop to evaluate.
 
     Args:
@@ -86,7 +86,7 @@ class Recipe:
 
     Example:
         >>> how = hs.views.Augmentation()
-        >>> pipeline = hs.views.Recipe(32, mean=(0.5,), std=(0.25,), augmentations=(how, how), probe=how)
+        >>> pipeline = hs.views.ViewPipeline(32, mean=(0.5,), std=(0.25,), augmentations=(how, how), probe=how)
         >>> pipeline.blur_kernel
         3
     """
@@ -204,13 +204,13 @@ def whole_box(how: Augmentation, height: int, width: int) -> tuple[int, int]:
     return min(height, round(width / how.ratio[0])), min(width, round(height * how.ratio[1]))
 
 
-def apply(images: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
+def apply(images: Tensor, d: Draw, how: Augmentation, recipe: ViewPipeline) -> Tensor:
     """One normalized view of images given as bytes, by their draws."""
     x = ops.resized_crop(images.float() / 255, d.top, d.left, d.height, d.width, recipe.size_of(how), d.flip)
     return coloured(x, d, how, recipe)
 
 
-def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
+def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: ViewPipeline) -> Tensor:
     """The changes after the crop."""
     if how.jitter:
         x = ops.jitter(x, d.factors, d.order, d.jitter)
@@ -221,7 +221,7 @@ def coloured(x: Tensor, d: Draw, how: Augmentation, recipe: Recipe) -> Tensor:
     return late_changes(x, d.late, how, recipe)
 
 
-def late_changes(x: Tensor, d: Late, how: Augmentation, recipe: Recipe) -> Tensor:
+def late_changes(x: Tensor, d: Late, how: Augmentation, recipe: ViewPipeline) -> Tensor:
     """The changes after blur."""
     if how.operations:  # they change colours, so grey comes after them
         x = ops.greyscale(randaugment(x, d.operations, recipe.mean), d.grey)
@@ -230,14 +230,14 @@ def late_changes(x: Tensor, d: Late, how: Augmentation, recipe: Recipe) -> Tenso
     return ops.normalize(x, recipe.mean, recipe.std)
 
 
-def check_images(images: Tensor, recipe: Recipe) -> None:
+def check_images(images: Tensor, recipe: ViewPipeline) -> None:
     """Check dtype and shape, without waiting for a GPU."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != len(recipe.mean):
         wanted = f"bytes (uint8, 0 to 255) of shape N × {len(recipe.mean)} × H × W"
         raise UserError(f"images must be {wanted}, got {images.dtype} of shape {tuple(images.shape)}")
 
 
-def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
+def evaluation_view(images: Tensor, recipe: ViewPipeline) -> Tensor:
     """Prepare images for evaluation: resize, centre crop, normalize.
 
     Args:
@@ -252,7 +252,7 @@ def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
 
     Example:
         >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-        >>> hs.views.evaluation_view(images, hs.views.RECIPES["cifar10"]).shape
+        >>> hs.views.evaluation_view(images, hs.views.PIPELINES["cifar10"]).shape
         torch.Size([2, 3, 32, 32])
     """
     check_images(images, recipe)
@@ -266,7 +266,7 @@ def evaluation_view(images: Tensor, recipe: Recipe) -> Tensor:
     return ops.normalize(ops.resize(x, recipe.size, recipe.size), recipe.mean, recipe.std)
 
 
-def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[float, ...] = ()) -> Recipe:
+def with_small_crops(recipe: ViewPipeline, count: int, side: float = 0.5, area: tuple[float, ...] = ()) -> ViewPipeline:
     """Add small views to a pipeline: multi-crop (Caron et al., 2020).
 
     Args:
@@ -283,7 +283,7 @@ def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[
         UserError: If the small views have too few pixels.
 
     Example:
-        >>> pipeline = hs.views.with_small_crops(hs.views.RECIPES["imagenet"], count=6)
+        >>> pipeline = hs.views.with_small_crops(hs.views.PIPELINES["imagenet"], count=6)
         >>> [pipeline.size_of(how) for how in pipeline.augmentations]
         [224, 224, 112, 112, 112, 112, 112, 112]
     """
@@ -297,7 +297,7 @@ def with_small_crops(recipe: Recipe, count: int, side: float = 0.5, area: tuple[
     return replace(recipe, augmentations=recipe.augmentations + (small,) * count)
 
 
-def with_views(recipe: Recipe, count: int) -> Recipe:
+def with_views(recipe: ViewPipeline, count: int) -> ViewPipeline:
     """Change the number of views of a pipeline: all of full size, by its first two augmentations in turn.
 
     Args:
@@ -308,7 +308,7 @@ def with_views(recipe: Recipe, count: int) -> Recipe:
         A pipeline with `count` augmentations.
 
     Example:
-        >>> len(hs.views.with_views(hs.views.RECIPES["cifar10"], count=4).augmentations)
+        >>> len(hs.views.with_views(hs.views.PIPELINES["cifar10"], count=4).augmentations)
         4
     """
     large = recipe.augmentations[:2]
@@ -328,7 +328,7 @@ POLICIES = {
 _DIGITS = Augmentation(crop=(0.5, 1.0), flip=0.0, brightness=0.2, contrast=0.2, saturation=0.0, hue=0.0, grey=0.0)
 
 
-def folder_recipe(size: int) -> Recipe:
+def folder_pipeline(size: int) -> ViewPipeline:
     """The pipeline for a folder of images of any kind: that of ImageNet, without blur below 64 pixels.
 
     Args:
@@ -338,22 +338,22 @@ def folder_recipe(size: int) -> Recipe:
         A pipeline for three channels.
 
     Example:
-        >>> hs.views.folder_recipe(96).resize
+        >>> hs.views.folder_pipeline(96).resize
         110
     """
     hows = (_BYOL, replace(_BYOL, blur=0.1, solarize=0.2)) if size >= 64 else (_CIFAR, _CIFAR)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    return Recipe(size, mean, std, hows, _PLAIN, resize=round(size * 8 / 7), crop=size)
+    return ViewPipeline(size, mean, std, hows, _PLAIN, resize=round(size * 8 / 7), crop=size)
 
 
 # by dataset
-RECIPES: dict[str, Recipe] = {
-    "cifar10": Recipe(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), (_CIFAR, _CIFAR), _PLAIN, crop=28),
-    "cifar100": Recipe(32, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), (_CIFAR, _CIFAR), _PLAIN, crop=28),
-    "stl10": Recipe(
+PIPELINES: dict[str, ViewPipeline] = {
+    "cifar10": ViewPipeline(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), (_CIFAR, _CIFAR), _PLAIN, crop=28),
+    "cifar100": ViewPipeline(32, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), (_CIFAR, _CIFAR), _PLAIN, crop=28),
+    "stl10": ViewPipeline(
         64, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713), (_CIFAR, _CIFAR), _PLAIN, resize=64, crop=56
     ),
-    "imagenet": Recipe(
+    "imagenet": ViewPipeline(
         224,
         (0.485, 0.456, 0.406),
         (0.229, 0.224, 0.225),
@@ -362,5 +362,5 @@ RECIPES: dict[str, Recipe] = {
         resize=256,
         crop=224,
     ),
-    "digits": Recipe(8, (0.3053,), (0.3760,), (_DIGITS, _DIGITS), replace(_DIGITS, jitter=0)),
+    "digits": ViewPipeline(8, (0.3053,), (0.3760,), (_DIGITS, _DIGITS), replace(_DIGITS, jitter=0)),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from hypersphere.errors import UserError, first_line, similar
+from hypersphere.errors import UserError, did_you_mean, first_line
 
 _NO_AUXILIARY_HEADS = {"aux_logits": False, "init_weights": True}  # with them the output is a tuple
 OPTIONS = {"googlenet": _NO_AUXILIARY_HEADS, "inception_v3": _NO_AUXILIARY_HEADS}
@@ -34,7 +34,7 @@ def check_model(name: str) -> None:
         names = torchvision_names()
         known = model in names
     if not known:
-        raise UserError(f"{library} has no model {model!r}{similar(model, names)}")
+        raise UserError(f"{library} has no model {model!r}{did_you_mean(model, names)}")
 
 
 def model_name(name: str) -> str | None:

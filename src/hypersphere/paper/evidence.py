@@ -40,8 +40,8 @@ class Evidence:
     def scores(self, cell: Cell, metric: str, protocol: Protocol = AS_WRITTEN) -> dict[int, float]:
         """As `values`, but a run that diverged counts as the worst value, if the metric has one."""
         lost = {seed: worst(metric, self.of(cell, protocol)[seed].config) for seed in self.diverged(cell, protocol)}
-        counted = {seed: value for seed, value in lost.items() if value is not None}
-        return dict(sorted({**self.values(cell, metric, protocol), **counted}.items()))
+        worst_values = {seed: value for seed, value in lost.items() if value is not None}
+        return dict(sorted({**self.values(cell, metric, protocol), **worst_values}.items()))
 
     def diverged(self, cell: Cell, protocol: Protocol = AS_WRITTEN) -> list[int]:
         """Seeds that diverged."""

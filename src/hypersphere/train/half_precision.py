@@ -34,7 +34,7 @@ def _converted(tensors: Any, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-class Narrowed:
+class HalfPrecisionLoss:
     """A method's loss under autocast with weights converted beforehand. Gradients reach the original weights."""
 
     def __init__(self, method: Method, dtype: torch.dtype) -> None:

@@ -9,7 +9,7 @@ def launched() -> int:
     return int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
 
 
-def is_first() -> bool:
+def is_main_process() -> bool:
     """Whether this is rank 0, the process that prints."""
     return launched() == 1 or os.environ["RANK"] == "0"
 
@@ -18,16 +18,16 @@ _launcher: list[int] = []  # process id of the parent when this process joined i
 
 
 def remember_launcher() -> None:
-    """Remember the parent process, so that `launcher_is_gone` notices when it ends."""
+    """Remember the parent process, so that `launcher_has_ended` notices when it ends."""
     _launcher[:] = [os.getppid()]
 
 
-def launcher_is_gone() -> bool:
+def launcher_has_ended() -> bool:
     """Whether the launcher has ended, so that nobody would end this process."""
     return launched() > 1 and _launcher not in ([], [os.getppid()])
 
 
-def place_on_machine() -> tuple[int, int]:
+def local_rank_and_size() -> tuple[int, int]:
     """Rank among the processes of this job on this machine, and their number."""
     if launched() == 1:
         return 0, 1

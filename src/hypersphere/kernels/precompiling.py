@@ -12,7 +12,7 @@ from triton.runtime.jit import JITFunction
 Call = tuple[JITFunction, tuple[Any, ...], dict[str, Any]]
 
 
-def rehearse(function: Callable[[], object], device: torch.device) -> int:
+def precompile(function: Callable[[], object], device: torch.device) -> int:
     """Run `function` without launching kernels, then compile all kernels that it would have launched.
 
     Pass copies of tensors, because their values are meaningless afterwards. Returns the number of launches.

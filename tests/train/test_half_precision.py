@@ -4,7 +4,7 @@ from torch import nn
 
 from hypersphere.methods import BYOL, Batch
 from hypersphere.nn.norm import standardize_weights
-from hypersphere.train.narrow import Narrowed
+from hypersphere.train.half_precision import HalfPrecisionLoss
 
 
 @pytest.mark.parametrize("standardized", [False, True])
@@ -15,7 +15,7 @@ def test_loss_and_gradients_are_autocasts(standardized):
         standardize_weights(encoder)
     method = BYOL(encoder, 6, hidden=16, projection=5)
     batch = Batch(tuple(torch.randn(2, 12, 3, 6, 6)), torch.arange(12), None)
-    narrowed = Narrowed(method, torch.bfloat16)
+    narrowed = HalfPrecisionLoss(method, torch.bfloat16)
     names = [name for some in narrowed.names.values() for name in some]
     assert "target.1.0.weight" in names
     assert not any("parametrizations" in name for name in names)
@@ -37,7 +37,7 @@ def test_a_shared_weight_is_one_and_an_unused_one_has_no_gradient():
     batch = Batch(tuple(torch.randn(2, 12, 6)), torch.arange(12), None)
     trained = [p for p in method.parameters() if p.requires_grad]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        wanted, found = method(batch).loss, Narrowed(method, torch.bfloat16)(batch).loss
+        wanted, found = method(batch).loss, HalfPrecisionLoss(method, torch.bfloat16)(batch).loss
     gradients = (torch.autograd.grad(loss, trained, allow_unused=True) for loss in (found, wanted))
     for ours, theirs in zip(*gradients, strict=True):
         assert (ours is None) == (theirs is None)

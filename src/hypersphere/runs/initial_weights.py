@@ -7,15 +7,15 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.errors import UserError
-from hypersphere.nn.weights import CARD, WEIGHTS, OtherShape, put_weights, read_weights
-from hypersphere.nn.zoo import build_model
-from hypersphere.util.progress import tell
+from hypersphere.nn.libraries import build_model
+from hypersphere.nn.weights import CARD, WEIGHTS, ShapeMismatch, load_tensors, read_weights
+from hypersphere.util.console import notify
 
 PRETRAINED = "pretrained"
 STEMS = {3: "cifar", 7: "imagenet"}  # by the side of a ResNet's first filters
 
 
-def start_from(encoder: nn.Module, config: Config, channels: int) -> None:
+def load_initial_weights(encoder: nn.Module, config: Config, channels: int) -> None:
     """Load the weights that `init` names into the encoder, and print which of them it does not have.
 
     Raises:
@@ -27,12 +27,12 @@ def start_from(encoder: nn.Module, config: Config, channels: int) -> None:
     if config.norm != "batch" and any(name.endswith("running_mean") for name in weights):
         raise UserError(f"`init` {config.init} has BatchNorm, but `norm` {config.norm} has none: use `norm` batch")
     try:
-        left_out = put_weights(encoder, weights, f"`init` {config.init}")
-    except OtherShape as wrong:
+        left_out = load_tensors(encoder, weights, f"`init` {config.init}")
+    except ShapeMismatch as wrong:
         raise UserError(f"{wrong}{_advice(wrong, channels)}") from None
     listed = ", ".join(left_out[:3]) + (f" and {len(left_out) - 3} more" if len(left_out) > 3 else "")
     others = f"; ignored, since the encoder has no such layer: {listed}" if left_out else ""
-    tell(f"{config.encoder} starts from {config.init}{others}")
+    notify(f"{config.encoder} starts from {config.init}{others}")
 
 
 def check_init(init: str | None) -> None:
@@ -62,7 +62,7 @@ def _file_of(init: str) -> Path:
     raise UserError(f"`init` {init} {problem}: {expected}")
 
 
-def _advice(wrong: OtherShape, channels: int) -> str:
+def _advice(wrong: ShapeMismatch, channels: int) -> str:
     """What to change if the first layer is for other images."""
     there, here = wrong.there, wrong.here
     if len(there) == len(here) == 4 and here[1] == channels != there[1]:

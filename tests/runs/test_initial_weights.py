@@ -17,7 +17,7 @@ from hypersphere.errors import UserError
 from hypersphere.inference.exporting import export
 from hypersphere.inference.loading import plain
 from hypersphere.nn import build_encoder
-from hypersphere.nn.weights import put_weights
+from hypersphere.nn.weights import load_tensors
 from hypersphere.runs.build import build_method
 from hypersphere.runs.run import initial_encoder
 from hypersphere.train import Trainer
@@ -151,25 +151,25 @@ def test_parametrizations_of_torch_are_given_plain_weights():
     for _ in range(100):  # so that its spectral norm is one
         old(torch.zeros(1, 6))
     old.eval()
-    assert put_weights(new, {**plain(old).state_dict(), "fc.bias": torch.zeros(2)}, "old") == ["fc.bias"]
+    assert load_tensors(new, {**plain(old).state_dict(), "fc.bias": torch.zeros(2)}, "old") == ["fc.bias"]
     x = torch.randn(7, 6)
     torch.testing.assert_close(new(x), old(x), rtol=0.02, atol=0.005)  # a spectral norm is iterated
     assert not any(module.training for module in new.modules())
     with pytest.raises(
         UserError, match=r"^odd is of another architecture: 0.weight has shape \(5, 7\), but \(5, 6\) in this encoder$"
     ):
-        put_weights(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 7)}, "odd")
+        load_tensors(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 7)}, "odd")
     with pytest.raises(UserError, match=r"^odd has plain weights, which Orthogonal cannot "):
-        put_weights(new, {**plain(old).state_dict(), "2.weight": torch.ones(4, 4)}, "odd")
+        load_tensors(new, {**plain(old).state_dict(), "2.weight": torch.ones(4, 4)}, "odd")
     with pytest.raises(UserError, match=r"^odd has plain weights, which WeightNorm cannot represent"):  # but NaN
-        put_weights(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 6)}, "odd")
+        load_tensors(new, {**plain(old).state_dict(), "0.weight": torch.zeros(5, 6)}, "odd")
 
 
 def test_a_parametrized_layer_may_be_there_twice_and_behind_a_prefix():
     layer = parametrizations.weight_norm(nn.Linear(4, 4, bias=False))
     model = nn.Sequential(layer, nn.ReLU(), layer)
     weight = torch.randn(4, 4)
-    assert put_weights(model, {"encoder.0.weight": weight, "encoder.2.weight": weight}, "file") == []
+    assert load_tensors(model, {"encoder.0.weight": weight, "encoder.2.weight": weight}, "file") == []
     torch.testing.assert_close(model[2].weight, weight)
 
 

@@ -11,7 +11,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.nn import build_encoder
-from hypersphere.util.written import is_reference, reference_to, referred_to
+from hypersphere.util.references import import_reference, is_reference, reference_to
 
 MODULE = """
 import torch
@@ -91,8 +91,8 @@ def test_names_that_do_not(name):
 def test_a_function_is_found_again_by_its_name():
     reference = reference_to(top_level)
     assert reference is not None
-    assert referred_to(reference) is top_level
-    assert referred_to("collections:OrderedDict.fromkeys") == __import__("collections").OrderedDict.fromkeys
+    assert import_reference(reference) is top_level
+    assert import_reference("collections:OrderedDict.fromkeys") == __import__("collections").OrderedDict.fromkeys
     for hidden in (lambda: None, nn.Identity(), nn.Identity().forward, 3, "text"):
         assert reference_to(hidden) is None
 

@@ -6,7 +6,7 @@ import torch
 from hypersphere.data.folder import list_folder
 from hypersphere.data.loader import Crops, StreamLoader
 from hypersphere.train import Plan
-from hypersphere.views import folder_recipe
+from hypersphere.views import folder_pipeline
 from tests.pictures import draw
 
 CPU = torch.device("cpu")
@@ -22,7 +22,7 @@ def test_workers_are_in_the_next_epoch_before_this_one_ends(tmp_path):
             begun.append(epoch)
             yield epoch, samples
 
-    loader = StreamLoader(list_folder(tmp_path), folder_recipe(32), 0, CPU, workers=1)
+    loader = StreamLoader(list_folder(tmp_path), folder_pipeline(32), 0, CPU, workers=1)
     coming = loader.training(order(), torch.float32)
     first = [next(coming) for _ in range(3)]
     assert begun == [0, 1]
@@ -50,7 +50,7 @@ def test_the_order_from_any_update_is_the_rest_of_the_whole():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is a device to wait for only with a GPU")
 def test_finishing_a_batch_does_not_wait_for_the_device(tmp_path):
     draw(tmp_path, 8)
-    recipe, cuda = folder_recipe(64), torch.device("cuda")
+    recipe, cuda = folder_pipeline(64), torch.device("cuda")
     loaders = [StreamLoader(list_folder(tmp_path), recipe, 0, on, workers=0) for on in (CPU, cuda)]
     feeds = [Crops(loader, recipe, torch.float32) for loader in loaders]
     decoded = next(iter(feeds[1].stream([feeds[1].wanted(torch.arange(8), 3)])))

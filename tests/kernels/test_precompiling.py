@@ -4,7 +4,7 @@ import torch
 pytest.importorskip("triton")
 
 from hypersphere.kernels import update
-from hypersphere.kernels.rehearsal import rehearse
+from hypersphere.kernels.precompiling import precompile
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="kernels are compiled for a GPU")
 
@@ -15,10 +15,10 @@ def test_a_rehearsal_launches_nothing_and_compiles():
         torch.ones(500, device="cuda"),
         torch.zeros((), device="cuda"),
     )
-    compiled = update.follow_kernel.device_caches[torch.cuda.current_device()][0]
-    assert rehearse(lambda: update.follow([target], [online], tau), target.device) == 1
+    compiled = update.ema_kernel.device_caches[torch.cuda.current_device()][0]
+    assert precompile(lambda: update.ema_update([target], [online], tau), target.device) == 1
     assert not target.any()
     known = len(compiled)
-    update.follow([target], [online], tau)
+    update.ema_update([target], [online], tau)
     assert target.all()
     assert len(compiled) == known > 0

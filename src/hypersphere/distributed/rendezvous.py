@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from hypersphere.errors import Elsewhere, UserError, first_line
-from hypersphere.util.launch import launched, remember_launcher
+from hypersphere.errors import ReportedElsewhere, UserError, first_line
+from hypersphere.util.launcher import launched, remember_launcher
 
 POLL_SECONDS = 0.02
 STORE_TIMEOUT = timedelta(seconds=30)  # an existing store answers within this
@@ -36,18 +36,18 @@ def joined(device: torch.device, seconds: float) -> Iterator[None]:
         ours = PrefixStore(_new_name(store, rank, size, seconds), store)
         dist.init_process_group(backend, store=ours, rank=rank, world_size=size, timeout=timeout)
         yield
-    except Elsewhere:
+    except ReportedElsewhere:
         raise
     except UserError as error:  # possibly on all processes: one reports it
         if _is_reported(ours):
-            raise Elsewhere() from None
+            raise ReportedElsewhere() from None
         error.joint = True
         raise
     except RuntimeError as error:
         if not _is_lost_connection(error):
             raise
         message = f"a process of this job ended, or did not answer within `timeout` {seconds:g} s"
-        lost = Elsewhere() if _is_reported(ours) else UserError(message)
+        lost = ReportedElsewhere() if _is_reported(ours) else UserError(message)
         lost.joint = True
         raise lost from None
     finally:

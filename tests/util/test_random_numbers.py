@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hypersphere.util.draws import (
+from hypersphere.util.random_numbers import (
     FEW_LABELS,
     FEW_SHOT,
     ORDER,
@@ -85,11 +85,11 @@ def test_the_linear_probe_sees_crops_in_no_order():
     from hypersphere.data import load_data
     from hypersphere.data.loader import MemoryLoader
     from hypersphere.evaluate import linear
-    from hypersphere.views import RECIPES, Views
+    from hypersphere.views import PIPELINES, Views
     from hypersphere.views.pipeline import draw
 
     train, test = load_data("digits")
-    recipe, sizes = RECIPES["digits"], []
+    recipe, sizes = PIPELINES["digits"], []
 
     class Spy(Views):
         def probing(self, pixels, sample, epoch, dtype):

@@ -10,10 +10,10 @@ from hypersphere.data import Images, Listing
 from hypersphere.data.loader import MemoryLoader, StreamLoader
 from hypersphere.errors import UserError
 from hypersphere.evaluate import evaluate_encoder, features_of
-from hypersphere.views import Views, folder_recipe
+from hypersphere.views import Views, folder_pipeline
 
 CPU = torch.device("cpu")
-RECIPE = folder_recipe(32)  # resized to 37 pixels a side, of which the middle 32 are shown
+RECIPE = folder_pipeline(32)  # resized to 37 pixels a side, of which the middle 32 are shown
 CLASSES = ("dark", "light")
 
 

@@ -47,7 +47,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Portrait:
+class RunData:
     """Everything that a report shows of one run."""
 
     path: Path
@@ -87,7 +87,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def portray(path: Path, device: str, root: Path | None) -> Portrait:
+def read_run_data(path: Path, device: str, root: Path | None) -> RunData:
     """Read a run's folder, and compute the features of some images.
 
     Args:
@@ -102,7 +102,7 @@ def portray(path: Path, device: str, root: Path | None) -> Portrait:
     metrics = read_metrics(path / "metrics.jsonl")
     sample, obstacle = _sample_or_why_not(config, path, root)
     seen, why_unseen = (None, obstacle) if sample is None else _seen_or_why_not(path, sample, device)
-    run = Portrait(
+    run = RunData(
         path,
         config,
         written_by={name: value for name, value in _json(path / "run.json").items() if name != "config"},
@@ -114,7 +114,7 @@ def portray(path: Path, device: str, root: Path | None) -> Portrait:
     return dataclasses.replace(run, missing=tuple(_missing(run, why_unseen)))
 
 
-def _missing(run: Portrait, why_unseen: str) -> Iterator[str]:
+def _missing(run: RunData, why_unseen: str) -> Iterator[str]:
     if stays_collapsed(run.metrics, run.config.epochs):
         last = watched(run.metrics, run.config.epochs)[-1]
         yield f"its features have collapsed by epoch {last['epoch']}: {in_words(last)}"
@@ -204,7 +204,7 @@ def _epoch_steps(path: Path, config: Config, metrics: list[dict[str, Any]], samp
     return next((max(1, line["step"] // line["epoch"]) for line in metrics if line.get("epoch")), None)
 
 
-def labelled(runs: Sequence[Portrait]) -> list[Portrait]:
+def labelled(runs: Sequence[RunData]) -> list[RunData]:
     """Runs with the shortest labels that distinguish them."""
     titles = [run.config.title for run in runs]
     sets = [Path(run.config.data).name for run in runs]  # a set's name, or a folder
@@ -222,7 +222,7 @@ def labelled(runs: Sequence[Portrait]) -> list[Portrait]:
     return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
 
 
-def _with_options(runs: Sequence[Portrait], names: Sequence[str], omitted: Sequence[str]) -> list[str]:
+def _with_options(runs: Sequence[RunData], names: Sequence[str], omitted: Sequence[str]) -> list[str]:
     """Add to each name the options in which the runs of that name differ, if these are few."""
     found = []
     for run, name in zip(runs, names, strict=True):

@@ -10,28 +10,28 @@ from functools import cache
 from typing import Any
 
 from hypersphere.errors import UserError
-from hypersphere.util.launch import is_first
+from hypersphere.util.launcher import is_main_process
 
 PLAIN_EVERY = 30.0  # seconds between lines if there is no terminal
 
 
-def tell(message: str) -> None:
+def notify(message: str) -> None:
     """Print one line to standard error, in the first process of a job only."""
-    if is_first():
+    if is_main_process():
         print(f"hypersphere: {message}", file=sys.stderr, flush=True)
 
 
 @cache
-def tell_once(message: str) -> None:
-    """As `tell`, but print the same message only once."""
-    tell(message)
+def notify_once(message: str) -> None:
+    """As `notify`, but print the same message only once."""
+    notify(message)
 
 
-def counted(number: int, of: str) -> str:
+def pluralize(number: int, of: str) -> str:
     """A number with its noun.
 
     Example:
-        >>> counted(1, "run"), counted(2, "run")
+        >>> pluralize(1, "run"), pluralize(2, "run")
         ('1 run', '2 runs')
     """
     return f"{number:,} {of}" + "s" * (number != 1)

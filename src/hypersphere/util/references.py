@@ -10,7 +10,7 @@ import re
 import sys
 from typing import Any, TypeVar
 
-from hypersphere.errors import UserError, similar
+from hypersphere.errors import UserError, did_you_mean
 
 K = TypeVar("K")
 _ADDED: list[str] = []  # entries that we added to sys.path, compared by identity: a user may add equal ones
@@ -45,7 +45,7 @@ def reference_to(thing: Any) -> str | None:
     return reference if found is thing else None
 
 
-def check_installed(reference: Any) -> None:
+def check_importable(reference: Any) -> None:
     """Check that a reference found in a file is imported from an installed module, not from the current folder.
 
     Raises:
@@ -63,7 +63,7 @@ def check_installed(reference: Any) -> None:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether Python finds a module without the folders that `referred_to` has added."""
+    """Whether Python finds a module without the folders that `import_reference` has added."""
     path = sys.path[:]
     try:
         sys.path[:] = [folder for folder in path if not any(folder is ours for ours in _ADDED)]
@@ -72,14 +72,14 @@ def _is_installed(module: str) -> bool:
         sys.path[:] = path
 
 
-def referred_to(reference: str) -> Any:
+def import_reference(reference: str) -> Any:
     """Import what a reference names, from Python's path or the current folder.
 
     Raises:
         UserError: If there is no such module or name, or the module has a syntax error.
 
     Example:
-        >>> referred_to("math:sqrt")(9.0)
+        >>> import_reference("math:sqrt")(9.0)
         3.0
     """
     module_name, _, path = reference.partition(":")
@@ -98,12 +98,12 @@ def referred_to(reference: str) -> Any:
     for name in path.split("."):
         if not hasattr(found, name):
             script = " (the script that was started)" if module_name == "__main__" else ""
-            raise UserError(f"{reference}: there is no {name} in {module_name}{script}{similar(name, dir(found))}")
+            raise UserError(f"{reference}: there is no {name} in {module_name}{script}{did_you_mean(name, dir(found))}")
         found = getattr(found, name)
     return found
 
 
-def class_at(reference: str, base: type[K], duty: str, needs: set[str]) -> type[K]:
+def import_subclass(reference: str, base: type[K], duty: str, needs: set[str]) -> type[K]:
     """Import a subclass of `base`.
 
     Args:
@@ -115,7 +115,7 @@ def class_at(reference: str, base: type[K], duty: str, needs: set[str]) -> type[
     Raises:
         UserError: If it is not such a class.
     """
-    kind = referred_to(reference)
+    kind = import_reference(reference)
     if not inspect.isclass(kind) or not issubclass(kind, base):
         raise UserError(f"{reference} must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}")
     if inspect.isabstract(kind):
@@ -129,7 +129,7 @@ def edition(written: str) -> str:
     """First digits of the SHA-256 hash of a file, or of the source file of a reference."""
     file: str | None = written
     if is_reference(written):
-        referred_to(written)
+        import_reference(written)
         file = getattr(sys.modules[written.partition(":")[0]], "__file__", None)
     return "here" if file is None else _digest(file, os.stat(file).st_mtime_ns)
 
