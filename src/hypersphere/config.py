@@ -16,7 +16,7 @@ from hypersphere.methods import METHODS, Method, method_class
 from hypersphere.methods.options import SHARED_DEFAULTS, MultiCropOptions, method_options, own_parameters
 from hypersphere.methods.recipes import parse_name, published_recipe, recipe_on
 from hypersphere.presets import data_options
-from hypersphere.util.options import check_limits, coerce, option
+from hypersphere.util.option_fields import check_limits, coerce, option
 from hypersphere.util.references import is_reference
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]

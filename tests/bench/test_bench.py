@@ -11,7 +11,7 @@ from hypersphere.bench import agreement, energy, files, parts, step
 from hypersphere.bench.timing import milliseconds
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import Dataset, decode, load_data, stream
+from hypersphere.data import Dataset, decode, load_data, worker_stream
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Batch
 from hypersphere.optim import LARS
@@ -184,7 +184,7 @@ def test_monitors_take_a_share_of_a_run(bench_of_digits):
 def test_updates_fed_from_files(bench_of_digits, tmp_path, monkeypatch, capsys):
     """A decoder that takes 50 ms an image is what the updates wait for."""
     read = decode.read_pixels
-    monkeypatch.setattr(stream, "read_pixels", lambda *given: (time.sleep(0.05), read(*given))[1])
+    monkeypatch.setattr(worker_stream, "read_pixels", lambda *given: (time.sleep(0.05), read(*given))[1])
     files.draw_folder(bench_of_digits.images, tmp_path, 8, width=64, height=48)
     options = {"size": 32, "encoder": "hypersphere/digits", "batch": 4, "device": "cpu", "hidden": 16}
     config = recipe_for("simclr", str(tmp_path), **options)

@@ -10,8 +10,8 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.data import Dataset, DataSpec, Split, load_data
-from hypersphere.data.files import FolderDataset
-from hypersphere.data.objects import ObjectDataset
+from hypersphere.data.file_datasets import FolderDataset
+from hypersphere.data.object_datasets import ObjectDataset
 from hypersphere.errors import UserError
 from tests.networks import SMALL_ENCODER, those_of
 

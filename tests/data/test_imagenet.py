@@ -13,7 +13,7 @@ import torchvision
 from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.data import FILE_SOURCES, Dataset, imagenet, list_data, load_data
-from hypersphere.data.files import save_files
+from hypersphere.data.file_datasets import save_files
 from hypersphere.data.imagenet import list_images
 from hypersphere.errors import UserError
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from hypersphere.diagnostics import cloud as clouds
-from hypersphere.diagnostics.cloud import summarize
+from hypersphere.diagnostics import point_cloud as clouds
 from hypersphere.diagnostics.collapse import SpreadMonitor, is_collapsed, spread
 from hypersphere.diagnostics.embeddings import of_array
 from hypersphere.diagnostics.findings import alignment_finding, findings_of, on_the_circle
+from hypersphere.diagnostics.point_cloud import summarize
 from hypersphere.sphere import hyperspherical_energy, rankme, uniformity
 
 

@@ -10,7 +10,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images
-from hypersphere.data.named import Source
+from hypersphere.data.named_datasets import Source
 from hypersphere.evaluate import in_channels, transfer_views
 from hypersphere.runs.run import evaluate_on
 from hypersphere.views import PIPELINES, evaluation_view

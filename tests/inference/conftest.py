@@ -3,7 +3,7 @@
 import pytest
 
 import hypersphere.inference.embed as embedding
-from hypersphere.inference import vectors
+from hypersphere.inference import embedding_files
 from tests.pictures import draw, untrained
 
 RESNET = {"size": 32, "stem": "imagenet", "encoder": "torchvision/resnet18"}
@@ -29,4 +29,4 @@ def digits(tmp_path_factory):
 def _small_pieces(monkeypatch):
     """Eight images at once, pieces of ten ResNet features."""
     monkeypatch.setattr(embedding, "AT_ONCE", 8)
-    monkeypatch.setattr(vectors, "PIECE", 10 * 512 * 4)
+    monkeypatch.setattr(embedding_files, "PIECE", 10 * 512 * 4)

@@ -8,7 +8,7 @@ import torchvision
 from PIL import Image
 
 from hypersphere.cli import main
-from hypersphere.inference.vectors import read_vectors
+from hypersphere.inference.embedding_files import read_vectors
 from hypersphere.train import load_checkpoint
 
 KINDS = (".parquet", ".npz")

@@ -18,12 +18,12 @@ from pyarrow import parquet
 import hypersphere.inference.embed as embedding
 from hypersphere.cli import main
 from hypersphere.errors import UserError
-from hypersphere.inference import vectors
+from hypersphere.inference import embedding_files
 from hypersphere.inference.embed import embed
+from hypersphere.inference.embedding_files import VectorBatch, read_embeddings, read_vectors
 from hypersphere.inference.exporting import export
 from hypersphere.inference.loading import Loaded
 from hypersphere.inference.neighbours import neighbours
-from hypersphere.inference.vectors import VectorBatch, read_embeddings, read_vectors
 from hypersphere.train import load_checkpoint, save_checkpoint
 from tests.inference.hands import KINDS, by_hand, rows, told
 from tests.pictures import draw
@@ -137,7 +137,7 @@ def test_what_ends_early_leaves_nothing_and_the_file_before(run, drawn, tmp_path
 @pytest.mark.parametrize("kind", KINDS)
 def test_neither_images_nor_vectors_pile_up(digits, drawn, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(embedding, "AT_ONCE", 1)
-    monkeypatch.setattr(vectors, "PIECE", 3 * 128 * 4)
+    monkeypatch.setattr(embedding_files, "PIECE", 3 * 128 * 4)
     made = {"pixels": [], "vectors": []}
     most = {"pixels": 0, "vectors": 0}
 
@@ -163,10 +163,10 @@ def test_neither_images_nor_vectors_pile_up(digits, drawn, tmp_path, monkeypatch
 
 
 def test_a_long_file_is_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(vectors, "PIECE", 2**16)
+    monkeypatch.setattr(embedding_files, "PIECE", 2**16)
     path = tmp_path / "long.parquet"
     about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/"}
-    file = vectors.writer(path, ".parquet", 64, about, True)
+    file = embedding_files.writer(path, ".parquet", 64, about, True)
     for n in range(40):
         file.write(VectorBatch([f"{n}/{m}" for m in range(256)], np.random.default_rng(n).standard_normal((256, 64))))
     file.finish()

@@ -11,7 +11,7 @@ import hypersphere as hs
 MODULES = [
     "diagnostics.circle",
     "diagnostics.collapse",
-    "diagnostics.even",
+    "diagnostics.evenness",
     "diagnostics.gradients",
     "evaluate.features",
     "evaluate.fewshot",

@@ -14,7 +14,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.cli.options import parse
 from hypersphere.data import SOURCES, Images
-from hypersphere.data.named import Source
+from hypersphere.data.named_datasets import Source
 from hypersphere.report.chart import Line
 from hypersphere.report.page import write_report
 from hypersphere.report.run_data import read_run_data

@@ -15,11 +15,11 @@ from PIL import Image
 from hypersphere.config import recipe
 from hypersphere.data import Images
 from hypersphere.report.chart import Line, Scale, fitted, panel, round_ticks
+from hypersphere.report.contact_sheet import sheet_style
 from hypersphere.report.density import on_circle
 from hypersphere.report.embedding_map import embedding, map_of
 from hypersphere.report.neighbours import nearest, neighbours
 from hypersphere.report.run_data import RunData, Sample, Seen, labelled
-from hypersphere.report.sheet import sheet_style
 from hypersphere.sphere import unit
 from tests.tree import Tree
 

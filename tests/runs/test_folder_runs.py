@@ -14,14 +14,14 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import Dataset, files, loader
+from hypersphere.data import Dataset, file_datasets, loader
 from hypersphere.errors import UserError
 from hypersphere.inference.embed import embed
 from hypersphere.inference.exporting import export
 from hypersphere.report.page import page
 from hypersphere.report.run_data import read_run_data
 from hypersphere.runs import recipes
-from hypersphere.runs.inactive import unused_options
+from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.pretraining import agreeing
 from hypersphere.train import record
 from tests.folders import SMALL, draw, weights
@@ -312,7 +312,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_mistakes_are_told_before_images_are_looked_for(tmp_path, capsys, monkeypatch, option, value, told):
-    monkeypatch.setattr(files, "list_folder", lambda folder: pytest.fail("looked"))
+    monkeypatch.setattr(file_datasets, "list_folder", lambda folder: pytest.fail("looked"))
     assert main(["pretrain", "byol", "--data", str(tmp_path), f"--{option}", value]) == 2
     assert told in capsys.readouterr().err
     with pytest.raises(UserError, match=told.replace("device gpu", "`device` gpu")):
@@ -330,7 +330,7 @@ def test_options_that_agree_with_what_is_found_are_right(tmp_path, capsys):
 
 def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, tmp_path):
     run = hs.pretrain("byol", data=str(folder), out=tmp_path / "run", **{**SMALL, "epochs": 1})
-    held_out = files.saved_files(run.path / "files.json")[1]
+    held_out = file_datasets.saved_files(run.path / "files.json")[1]
     wanted = held_out.decoded(run.dataset.stored_side(run.config.size), 0, 1000).pixels
     for n in range(20):
         draw(folder / "red" / f"0{n:02}-later.png", 100 + n, (20, 180, 20))

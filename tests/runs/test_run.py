@@ -16,7 +16,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.data import FILE_SOURCES, SOURCES, Images, Listing, load_data
-from hypersphere.data.named import FileSource, Source
+from hypersphere.data.named_datasets import FileSource, Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.evaluate.finetune import fine_tune
@@ -24,7 +24,7 @@ from hypersphere.methods import METHODS
 from hypersphere.presets import DATA
 from hypersphere.runs import machine
 from hypersphere.runs.build import build_method
-from hypersphere.runs.inactive import unused_options
+from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.machine import provenance
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.train import load_checkpoint, save_checkpoint

@@ -8,7 +8,7 @@ from hypersphere.data.dataset import Dataset, DataSpec, Holdout, Split
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.loader import Batch, Loader
-from hypersphere.data.named import FILE_SOURCES, SOURCES, default_root, list_data, load_data
+from hypersphere.data.named_datasets import FILE_SOURCES, SOURCES, default_root, list_data, load_data
 from hypersphere.data.splits import balanced
 
 __all__ = [

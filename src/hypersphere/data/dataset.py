@@ -9,8 +9,8 @@ from torch import Tensor
 
 from hypersphere.data.images import Images
 from hypersphere.data.splits import drawn, evenly, of_each_class
-from hypersphere.data.stream import default_workers
-from hypersphere.data.streamed import StreamedImages
+from hypersphere.data.streamed_images import StreamedImages
+from hypersphere.data.worker_stream import default_workers
 from hypersphere.errors import UserError
 from hypersphere.util.launcher import local_rank_and_size
 from hypersphere.views import ViewPipeline, folder_pipeline
@@ -116,7 +116,7 @@ class Voting(NamedTuple):
 class Dataset(ABC):
     """A source of images: a named dataset, a folder, tar files, arrays, or a dataset object of another library.
 
-    `Dataset.resolve` makes one. To add a source, write a subclass and add a line to `resolve` in kinds.py. The
+    `Dataset.resolve` makes one. To add a source, write a subclass and add a line to `resolve` in resolving.py. The
     constructor reads nothing: the method that needs missing or damaged files raises the error.
 
     Args:
@@ -158,7 +158,7 @@ class Dataset(ABC):
             >>> hs.data.Dataset.resolve(hs.data.DataSpec("digits")).name
             'digits'
         """
-        from hypersphere.data.kinds import resolve
+        from hypersphere.data.resolving import resolve
 
         return resolve(options)
 

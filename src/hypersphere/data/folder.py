@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hypersphere.data.stream import FileReader
-from hypersphere.data.streamed import StreamedImages
+from hypersphere.data.streamed_images import StreamedImages
+from hypersphere.data.worker_stream import FileReader
 from hypersphere.errors import UserError
 from hypersphere.util.console import notify_once
 from hypersphere.util.text import printable

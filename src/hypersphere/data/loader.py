@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.images import Images
-from hypersphere.data.stream import Decoded, Make, Stream, Wanted
-from hypersphere.data.streamed import StreamedImages
+from hypersphere.data.streamed_images import StreamedImages
+from hypersphere.data.worker_stream import Decoded, Make, Stream, Wanted
 from hypersphere.util.console import progress_bar
 from hypersphere.util.random_numbers import PROBE, VIEWS
 from hypersphere.views import ViewPipeline, Views, evaluation_view, with_views

@@ -11,7 +11,7 @@ import numpy as np
 
 from hypersphere.data.decode import WHITE, open_file
 from hypersphere.data.folder import Listing
-from hypersphere.data.members import opened
+from hypersphere.data.tar_members import opened
 from hypersphere.errors import UserError
 from hypersphere.util.text import printable
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.evaluate.features import accuracy
-from hypersphere.evaluate.stored import on_stored_features
+from hypersphere.evaluate.stored_features import on_stored_features
 from hypersphere.sphere import unit
 from hypersphere.util.random_numbers import FEW_SHOT, permutation
 from hypersphere.util.statistics import half_width

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.evaluate.features import Accuracy, accuracy
-from hypersphere.evaluate.stored import on_stored_features
+from hypersphere.evaluate.stored_features import on_stored_features
 from hypersphere.sphere import unit
 
 AT_ONCE = 2**28  # cosines: 1 GiB

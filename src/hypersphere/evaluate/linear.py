@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersphere.data import Loader
 from hypersphere.evaluate.features import Accuracy, accuracy, encode, features_of, frozen
-from hypersphere.evaluate.stored import on_stored_features
+from hypersphere.evaluate.stored_features import on_stored_features
 from hypersphere.optim import scaled, warmup_cosine
 from hypersphere.util.random_numbers import PROBE_ORDER, permutation
 

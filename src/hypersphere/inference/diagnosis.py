@@ -12,15 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hypersphere.diagnostics.cloud import summarize, without_duplicates
 from hypersphere.diagnostics.embeddings import Embeddings, of_array
-from hypersphere.diagnostics.even import even_energy
+from hypersphere.diagnostics.evenness import even_energy
 from hypersphere.diagnostics.findings import Finding, alignment_finding, findings_of
 from hypersphere.diagnostics.layers import block_outputs
+from hypersphere.diagnostics.point_cloud import summarize, without_duplicates
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen, nonzero_rows
-from hypersphere.inference.subject import DiagnoseOptions, Subject, as_bytes, resolve_subject
-from hypersphere.inference.vectors import read_embeddings
+from hypersphere.inference.diagnose_target import DiagnoseOptions, Subject, as_bytes, resolve_subject
+from hypersphere.inference.embedding_files import read_embeddings
 from hypersphere.regularize import groups_of, layers_of
 from hypersphere.runs.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from hypersphere import __version__
-from hypersphere.data.files import all_images
-from hypersphere.data.stream import FileReader, Stream, default_workers
+from hypersphere.data.file_datasets import all_images
 from hypersphere.data.unreadable import report_unreadable
+from hypersphere.data.worker_stream import FileReader, Stream, default_workers
 from hypersphere.errors import UserError
+from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
 from hypersphere.inference.loading import AT_ONCE, Loaded, load
-from hypersphere.inference.vectors import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
 from hypersphere.util.console import Progress, progress_bar
 from hypersphere.util.files import put_in_place
 from hypersphere.util.text import printable

@@ -22,7 +22,7 @@ from hypersphere.config import Config
 from hypersphere.data import Dataset, Images
 from hypersphere.data.decode import Unreadable, as_rgb, read_image
 from hypersphere.data.loader import center_view
-from hypersphere.data.members import file_or_member, opened
+from hypersphere.data.tar_members import file_or_member, opened
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract, in_channels
 from hypersphere.nn import build_encoder, features_of

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hypersphere.data.members import file_or_member
+from hypersphere.data.tar_members import file_or_member
 from hypersphere.errors import UserError
+from hypersphere.inference.embedding_files import EmbeddingFile, VectorBatch, read_vectors
 from hypersphere.inference.loading import Loaded, Preprocess, load
-from hypersphere.inference.vectors import EmbeddingFile, VectorBatch, read_vectors
 from hypersphere.sphere import unit
 
 
@@ -57,7 +57,7 @@ def neighbours(
         UserError: If a file cannot be read, or the encoder is not the one that made the file.
 
     Example:
-        >>> from hypersphere.inference.vectors import VectorBatch, writer
+        >>> from hypersphere.inference.embedding_files import VectorBatch, writer
         >>> about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/photos"}
         >>> file = writer(Path("photos.npz"), ".npz", 2, about, names_are_text=True)
         >>> file.write(VectorBatch(["cat.jpg", "lynx.jpg", "car.jpg"], np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])))

@@ -20,7 +20,7 @@ from hypersphere.methods.simclr import SimCLR
 from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 from hypersphere.util.references import import_subclass, is_reference, reference_to
 
 __all__ = [

@@ -12,7 +12,7 @@ from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere.unit import to_full_precision, without_autocast
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 
 
 def cross_correlation(z1: Tensor, z2: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from hypersphere.nn import each_view, ema_update, make_target, mlp, on_side_stre
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import byol_loss
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 
 
 class BYOL(Method):

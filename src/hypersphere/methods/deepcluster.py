@@ -15,7 +15,7 @@ from hypersphere.methods.swav import SWAV
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import spherical_kmeans, unit
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 from hypersphere.util.random_numbers import CLUSTERS, permutation
 
 

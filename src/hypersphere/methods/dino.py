@@ -13,7 +13,7 @@ from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view, ema_update, make_target
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 
 COLD = 0.04  # the teacher's temperature at the start of its warm-up
 

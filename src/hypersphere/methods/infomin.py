@@ -10,7 +10,7 @@ from hypersphere.methods.base import Batch
 from hypersphere.methods.moco import MOCO_V2, MoCo
 from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import mlp
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 from hypersphere.util.random_numbers import JIGSAW, uniforms
 
 

@@ -13,7 +13,7 @@ from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import each_group, ema_update, make_target, mlp
 from hypersphere.sphere import unit
 from hypersphere.sphere.pairwise import row_logsumexp
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 
 GROUP = 64  # images that share BatchNorm statistics; published: the images of one GPU
 

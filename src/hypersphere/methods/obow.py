@@ -21,7 +21,7 @@ from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import unit
 from hypersphere.sphere.unit import without_autocast
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 from hypersphere.util.random_numbers import WORDS, uniforms
 
 

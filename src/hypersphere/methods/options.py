@@ -6,7 +6,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from hypersphere.errors import UserError
-from hypersphere.util.options import PlainValue, declared_type, option
+from hypersphere.util.option_fields import PlainValue, declared_type, option
 
 if TYPE_CHECKING:
     from hypersphere.methods.base import Method

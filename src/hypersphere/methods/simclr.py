@@ -11,7 +11,7 @@ from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import nt_xent
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 
 
 class SimCLR(Method):

@@ -11,7 +11,7 @@ from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view, mlp
 from hypersphere.nn.norm import Norm, norm_layer
 from hypersphere.sphere import unit
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 
 
 def negative_cosine(p: Tensor, z: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import sinkhorn, unit
-from hypersphere.util.options import option
+from hypersphere.util.option_fields import option
 
 # on ImageNet
 SWAV = {**MULTI_CROP, "epochs": 800, "batch": 4096, "lr": 0.3, "prototypes": 3000, "policy": "simclr"}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hypersphere.diagnostics import angle_counts, plane_density, von_mises_density
 from hypersphere.report.chart import Scale, polyline
-from hypersphere.report.sheet import png_uri
+from hypersphere.report.contact_sheet import png_uri
 from hypersphere.report.templating import render
 
 INK = (42, 127, 192)  # visible on white and on black

@@ -6,8 +6,8 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from hypersphere.report.contact_sheet import ROW
 from hypersphere.report.run_data import Seen
-from hypersphere.report.sheet import ROW
 from hypersphere.report.templating import render
 
 CENTRE, REACH = 200, 188  # of the drawing; distance of the points from its centre

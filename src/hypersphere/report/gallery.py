@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hypersphere.data.decode import Unreadable, read_image
-from hypersphere.data.members import opened
+from hypersphere.data.tar_members import opened
+from hypersphere.inference.embedding_files import read_vectors
 from hypersphere.inference.neighbours import Found
-from hypersphere.inference.vectors import read_vectors
-from hypersphere.report.sheet import png_uri
+from hypersphere.report.contact_sheet import png_uri
 from hypersphere.report.templating import number, render
 from hypersphere.util.files import check_file, write_atomically
 from hypersphere.util.text import printable

@@ -12,7 +12,7 @@ from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.mechanism import QUESTIONS
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.verdict import Judge
-from hypersphere.report.dose import dose_table
+from hypersphere.report.dose_table import dose_table
 from hypersphere.report.markdown_blocks import folded, pipe_table
 from hypersphere.report.summary import conclusions, main_claims
 from hypersphere.report.templating import render_text

@@ -7,8 +7,8 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from hypersphere.report.contact_sheet import tile_style
 from hypersphere.report.run_data import Seen
-from hypersphere.report.sheet import tile_style
 from hypersphere.report.templating import render
 
 QUERIES, NEIGHBOURS = 8, 6

@@ -7,11 +7,11 @@ from markupsafe import Markup
 
 from hypersphere.config import Config
 from hypersphere.report.chart import Line, legend, panel
+from hypersphere.report.contact_sheet import sheet_style
 from hypersphere.report.density import angle_density, circle, on_circle
 from hypersphere.report.embedding_map import map_of
 from hypersphere.report.neighbours import neighbours
 from hypersphere.report.run_data import RunData, labelled, read_run_data
-from hypersphere.report.sheet import sheet_style
 from hypersphere.report.tables import configs, summary
 from hypersphere.report.templating import render
 from hypersphere.runs.machine import pick_device

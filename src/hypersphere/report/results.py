@@ -7,7 +7,7 @@ from pathlib import Path
 from hypersphere.paper.catalogue import all_protocols
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.verdict import Judge
-from hypersphere.report.forest import draw_forest
+from hypersphere.report.forest_plot import draw_forest
 from hypersphere.report.markdown import results_page
 from hypersphere.report.plots import draw_figures
 from hypersphere.report.summary import main_claims

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hypersphere.config import Config, format_value
 from hypersphere.data import Dataset, Images
-from hypersphere.data.files import FILES
+from hypersphere.data.file_datasets import FILES
 from hypersphere.data.splits import evenly
 from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError

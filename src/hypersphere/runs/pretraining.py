@@ -17,8 +17,8 @@ from torch import Tensor
 from hypersphere.config import Config, recipe
 from hypersphere.data import Dataset, Images, Loader, Split
 from hypersphere.data.dataset import ImageSet, Unreadable
-from hypersphere.data.kinds import dataset_of
 from hypersphere.data.loader import center_view
+from hypersphere.data.resolving import dataset_of
 from hypersphere.data.unreadable import report_unreadable, unreadable_in
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.distributed.collectives import (
@@ -47,7 +47,7 @@ from hypersphere.runs.build import (
     try_encoder,
     view_pipeline,
 )
-from hypersphere.runs.inactive import inactive_options, unused_options
+from hypersphere.runs.inactive_options import inactive_options, unused_options
 from hypersphere.runs.initial_weights import check_init
 from hypersphere.runs.machine import Execution, pick_device, pick_precision, provenance, training_execution
 from hypersphere.runs.monitors import monitors_of

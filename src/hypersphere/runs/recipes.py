@@ -5,7 +5,7 @@ from typing import Any
 
 from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
 from hypersphere.data import Dataset, DataSpec
-from hypersphere.data.kinds import dataset_of
+from hypersphere.data.resolving import dataset_of
 from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name
 from hypersphere.presets import folder_options

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypersphere.errors import UserError, first_line
 from hypersphere.sweeps.cluster import Cluster, connected
-from hypersphere.sweeps.here import Here
+from hypersphere.sweeps.in_process import Here
 from hypersphere.sweeps.processes import Processes
 from hypersphere.sweeps.work import LOG, LOST, USER_ERROR, FanOut, Pool, Work
 from hypersphere.util.console import duration, live_lines, notify

@@ -11,7 +11,7 @@ from torch import Tensor
 from hypersphere.data import cifar, imagenet, imagenette, stl10
 from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Holdout, Split, Voting
 from hypersphere.data.fetch import Archive
-from hypersphere.data.files import FILES, save_files, saved_files
+from hypersphere.data.file_datasets import FILES, save_files, saved_files
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.splits import balanced, drawn

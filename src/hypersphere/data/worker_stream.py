@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hypersphere.data.decode import Unreadable, read_pixels
-from hypersphere.data.members import file_or_member, opened
+from hypersphere.data.tar_members import file_or_member, opened
 from hypersphere.errors import UserError
 from hypersphere.util.cores import available_cores
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from hypersphere.diagnostics.cloud import summarize
 from hypersphere.diagnostics.embeddings import of_array
+from hypersphere.diagnostics.point_cloud import summarize
 from hypersphere.errors import UserError
-from hypersphere.inference import vectors
-from hypersphere.inference.vectors import read_embeddings
+from hypersphere.inference import embedding_files
+from hypersphere.inference.embedding_files import read_embeddings
 
 X = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
 
@@ -25,7 +25,7 @@ def npy(path, x=X, **options):
 
 
 def test_every_kind_of_file_gives_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(vectors, "PIECE", 7 * 6 * 4)  # seven rows at a time
+    monkeypatch.setattr(embedding_files, "PIECE", 7 * 6 * 4)  # seven rows at a time
     np.testing.assert_array_equal(rows_of(npy(tmp_path / "a.npy")), X)
     np.testing.assert_array_equal(rows_of(npy(tmp_path / "b.npy", np.asfortranarray(X))), X)
     for save, name in ((np.savez, "c.npz"), (np.savez_compressed, "d.npz")):

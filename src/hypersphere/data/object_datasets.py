@@ -19,10 +19,10 @@ from torch import Tensor
 
 from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Hints, Holdout, ImageSet, Split
 from hypersphere.data.decode import Unreadable
-from hypersphere.data.files import classes_in_words
+from hypersphere.data.file_datasets import classes_in_words
 from hypersphere.data.images import Images, fingerprint
-from hypersphere.data.items import Items, as_bytes, is_item_dataset, labels_of
 from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
+from hypersphere.data.torch_datasets import Items, as_bytes, is_item_dataset, labels_of
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.references import edition, import_reference
 

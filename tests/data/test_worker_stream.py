@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hypersphere.data.stream import FileReader, Stream, Wanted
+from hypersphere.data.worker_stream import FileReader, Stream, Wanted
 from hypersphere.errors import UserError
 
 
@@ -97,7 +97,7 @@ def test_a_long_stretch_of_holes_is_walked_once(tmp_path, monkeypatch):
     found = list(stream(asked(*range(n, n + 10)) for n in range(0, 390, 10)))
     assert {sample for batch in found for sample in batch.sample.tolist()} == {399}
     assert len(read) < 3 * 400  # by the workers, on the way to a readable one, and that one for each
-    monkeypatch.setattr("hypersphere.data.stream.PATIENCE", 20)
+    monkeypatch.setattr("hypersphere.data.worker_stream.PATIENCE", 20)
     with pytest.raises(UserError, match=r"none of \d+ images could be read"):
         list(Stream(FileReader(paths), brightness, side=None, workers=0)([asked(0)]))
 

@@ -9,8 +9,8 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.folder import Listing
+from hypersphere.data.label_table import parts_from
 from hypersphere.data.splits import held_out_of
-from hypersphere.data.table import parts_from
 from hypersphere.errors import UserError
 from hypersphere.util.console import notify_once
 from tests.pictures import draw

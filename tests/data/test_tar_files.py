@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 import hypersphere as hs
-from hypersphere.data import shards
+from hypersphere.data import tar_files
 from hypersphere.data.decode import read_image
-from hypersphere.data.members import opened
-from hypersphere.data.shards import find_shards, list_shards
-from hypersphere.data.stream import Stream, Wanted
+from hypersphere.data.tar_files import find_shards, list_shards
+from hypersphere.data.tar_members import opened
+from hypersphere.data.worker_stream import Stream, Wanted
 from hypersphere.errors import UserError
 
 
@@ -54,7 +54,7 @@ def test_counting_and_matching_patterns(folder):
     all_three = [str(folder / f"part-{n:03}.tar") for n in range(3)]
     assert find_shards(str(folder / "part-{000..002}.tar")) == all_three
     assert find_shards(str(folder / "part-*.tar")) == all_three
-    assert shards._expand_ranges("a{1..2}/b{08..10}.tar")[:4] == [
+    assert tar_files._expand_ranges("a{1..2}/b{08..10}.tar")[:4] == [
         "a1/b08.tar",
         "a1/b09.tar",
         "a1/b10.tar",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config, recipe
 from hypersphere.data import Dataset, DataSpec, Images
-from hypersphere.data.files import FILES
+from hypersphere.data.file_datasets import FILES
 from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError, did_you_mean, first_line

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from hypersphere.data.decode import Unreadable, as_rgb
-from hypersphere.data.streamed import StreamedImages
+from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.errors import first_line
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "jpg", "png", "webp")

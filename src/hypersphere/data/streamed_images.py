@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.images import Images
-from hypersphere.data.stream import Reader, Stream
+from hypersphere.data.worker_stream import Reader, Stream
 from hypersphere.util.console import notify_once, progress_bar
 from hypersphere.util.random_numbers import SPLIT, permutation
 from hypersphere.util.text import printable

@@ -16,7 +16,7 @@ from typing import IO, Any
 import torch
 
 from hypersphere.data.folder import Listing, is_image
-from hypersphere.data.members import Member, file_system
+from hypersphere.data.tar_members import Member, file_system
 from hypersphere.errors import UserError
 
 

@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.data.dataset import DataOptions, Dataset, DataSpec
-from hypersphere.data.files import FolderDataset, ShardDataset
-from hypersphere.data.named import FILE_SOURCES, SOURCES, NamedFiles, NamedImages
-from hypersphere.data.objects import IN_MEMORY, ObjectDataset, arrays_of_file, is_object, made_by, remember, remembered
+from hypersphere.data.file_datasets import FolderDataset, ShardDataset
+from hypersphere.data.named_datasets import FILE_SOURCES, SOURCES, NamedFiles, NamedImages
+from hypersphere.data.object_datasets import (
+    IN_MEMORY,
+    ObjectDataset,
+    arrays_of_file,
+    is_object,
+    made_by,
+    remember,
+    remembered,
+)
 from hypersphere.errors import UserError, did_you_mean
 from hypersphere.util.references import is_reference, reference_to
 

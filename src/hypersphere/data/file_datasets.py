@@ -22,11 +22,11 @@ from hypersphere.data.folder import (
     list_folder,
     some_images,
 )
-from hypersphere.data.members import file_or_member
-from hypersphere.data.shards import list_shards
+from hypersphere.data.label_table import parts_from
 from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.survey import Survey, survey
-from hypersphere.data.table import parts_from
+from hypersphere.data.tar_files import list_shards
+from hypersphere.data.tar_members import file_or_member
 from hypersphere.errors import UserError, permission_errors_as_user_errors
 from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json

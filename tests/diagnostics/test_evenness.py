@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hypersphere.diagnostics.even import even_energy, even_uniformity
+from hypersphere.diagnostics.evenness import even_energy, even_uniformity
 from hypersphere.sphere import hyperspherical_energy, uniformity
 
 

@@ -14,9 +14,9 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.data import kinds
-from hypersphere.data.items import labels_of, pixels_of
-from hypersphere.data.kinds import dataset_of
+from hypersphere.data import resolving
+from hypersphere.data.resolving import dataset_of
+from hypersphere.data.torch_datasets import labels_of, pixels_of
 from hypersphere.errors import UserError
 from tests.networks import SMALL_ENCODER
 
@@ -175,9 +175,9 @@ def test_the_example_of_a_kind_of_data_in_contributing(tmp_path, monkeypatch):
     space = {}
     exec(made, space)  # the example, as it stands there
     exec("def noise_or_none(data, options):\n" + textwrap.indent(line, "    "), space)
-    known = kinds.resolve
+    known = resolving.resolve
     monkeypatch.setattr(
-        kinds, "resolve", lambda options: space["noise_or_none"](options.data, options) or known(options)
+        resolving, "resolve", lambda options: space["noise_or_none"](options.data, options) or known(options)
     )
     run = hs.pretrain("byol", data="noise", out=tmp_path / "run", **{**SMALL, "epochs": 1, "size": 32})
     assert run.step == 900 // 16
