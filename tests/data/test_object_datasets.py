@@ -69,8 +69,14 @@ def test_a_run_on_arrays_is_loaded_without_them_and_continued_with_them(tmp_path
     assert torch.equal(weights(again), after)
     assert again.encode(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).shape[0] == 2
     assert (again.steps, again.labelled) == (again.step, True)
-    with pytest.raises(UserError, match=r"in-memory-\w+ was an object in memory: pass the same images again as `data`"):
+    with pytest.raises(UserError, match=r"in-memory-\w+ was an object in memory: pass it again in Python: "):
         again.evaluate("knn")
+    with_images = hs.load_run(tmp_path / "run", "cpu", data=(PIXELS, LABELS))
+    assert with_images.evaluate("knn")["knn"]["top1"] >= 0
+    with pytest.raises(UserError, match=r"was trained on in-memory-\w+, not on the `data` given"):
+        hs.load_run(tmp_path / "run", data=PIXELS)
+    del with_images
+    gc.collect()
     (tmp_path / "run/checkpoint.pt").unlink()
     with pytest.raises(UserError, match="was an object in memory"):
         hs.pretrain(resume=tmp_path / "run", progress=False)

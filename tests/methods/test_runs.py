@@ -17,6 +17,7 @@ from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Batch
+from hypersphere.methods.recipes import recipe_on
 from hypersphere.runs.build import build_method, regularizer_of, trainer_of, try_encoder, view_pipeline
 from hypersphere.runs.machine import training_execution
 from hypersphere.runs.pretraining import pretrain
@@ -270,6 +271,7 @@ def test_the_example_of_a_method_in_contributing_runs():
     names: dict = {}
     exec(compile(code, "CONTRIBUTING.md", "exec"), names)
     (kind,) = (x for x in names.values() if isinstance(x, type) and x.__module__ == "builtins")
+    assert recipe_on(kind, "default")["energy_layers"] == ("heads",)  # so that -mhe works without a word about it
     images, _ = load_data("digits")
     config = recipe("byol-uni", "digits", hidden=32, projection=8, device="cpu")
     whole = build_method(config, 1)

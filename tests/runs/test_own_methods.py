@@ -74,7 +74,7 @@ def test_a_method_of_ones_own(own_folder, capsys):
     (run,) = (own_folder / "runs").iterdir()
     assert run.name.startswith("Mine-uni-mhe-digits-")
     told = capsys.readouterr().err
-    assert "hypersphere: ignored trust: no effect on Mine-uni-mhe with digits" in told
+    assert "hypersphere: ignored option trust: no effect on Mine-uni-mhe with digits" in told
     assert "hypersphere: Mine-uni-mhe: regularizes the weights of projector\n" in told
     metrics = hs.load_run(run).metrics
     assert {"mine", "uniformity", "regularizer"} <= metrics[0].keys()

@@ -81,7 +81,10 @@ class ObjectDataset(Dataset):
     def summary(self) -> str:
         train = self.parts["train"]
         height, width = _shape(train)
-        return f"{self.name}: {len(train):,} images of {height} × {width} pixels; {classes_in_words(train)}"
+        labels = classes_in_words(train)
+        if isinstance(train, Items) and train.labels is None:
+            labels = "labels unknown (to use labels, pass (dataset, labels))"
+        return f"{self.name}: {len(train):,} images of {height} × {width} pixels; {labels}"
 
     def recipe_hints(self) -> Hints:
         train = self.parts["train"]
@@ -141,7 +144,8 @@ def remembered(name: str, options: DataOptions) -> ObjectDataset:
 
 
 def _forgotten(name: str) -> Any:
-    raise UserError(f"{name} was an object in memory: pass the same images again as `data`")
+    advice = "pass it again in Python: hs.load_run(RUN, data=…) or hs.pretrain(resume=RUN, data=…)"
+    raise UserError(f"{name} was an object in memory: {advice}")
 
 
 def _with_parts(name: str, options: DataOptions, make: Callable[[], Any], parts: dict[str, Any]) -> ObjectDataset:

@@ -91,7 +91,7 @@ class Method(nn.Module, ABC):
     encoder: nn.Module
     projection_losses: tuple[ProjectionLoss, ...] = ()
     Options: ClassVar[type] = NoOptions
-    recipes: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {"energy_layers": (HEADS,)}}
+    recipes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     takes_small_crops: ClassVar[bool] = False
     takes_one_view: ClassVar[bool] = False
     growing: ClassVar[tuple[str, ...]] = ()

@@ -54,6 +54,7 @@ class BYOL(Method):
         """Whether a predictor follows the projector."""
 
     recipes = {
+        "default": {"energy_layers": ("projector", "predictor")},
         "digits": SMALL_HEADS,
         "stl10": {"tau": 0.996},
         "imagenet": {"energy": 1.0, "energy_layers": ("encoder", "projector", "predictor")},  # of BYOL-MHE

@@ -4,7 +4,7 @@ import inspect
 from typing import Any, NamedTuple
 
 from hypersphere.errors import UserError, did_you_mean
-from hypersphere.methods.base import Method
+from hypersphere.methods.base import HEADS, Method
 from hypersphere.util.references import is_reference
 
 UNIFORMITY, ENERGY = 0.125, 10.0  # weights of the variants -uni and -mhe
@@ -54,7 +54,8 @@ def parse_name(name: Any, known: dict[str, type[Method]]) -> MethodName:
 def recipe_on(kind: type[Method], key: str) -> dict[str, Any]:
     """Return a method's recipe on one dataset, without options whose defaults a subclass has changed since."""
     changed = _redeclared(kind)
-    return {name: value for name, value in kind.recipes.get(key, {}).items() if name not in changed}
+    usual: dict[str, Any] = {"energy_layers": (HEADS,)} if key == "default" else {}
+    return usual | {name: value for name, value in kind.recipes.get(key, {}).items() if name not in changed}
 
 
 def published_recipe(kind: type[Method], data: str, size: int | None, energy: float) -> dict[str, Any]:

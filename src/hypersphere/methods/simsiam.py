@@ -61,7 +61,7 @@ class SimSiam(Method):
         """Whether the predictor's learning rate decays like that of the other networks."""
 
     recipes = {
-        "default": {**SGD, "epochs": 800},
+        "default": {**SGD, "epochs": 800, "energy_layers": ("projector", "predictor")},
         "digits": {**SMALL_HEADS, "bottleneck": 64},
         "imagenet": {
             "epochs": 100,

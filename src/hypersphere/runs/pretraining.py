@@ -193,7 +193,8 @@ def start(config: Config, *, progress: bool = True) -> Run:
     precision = pick_precision(config.precision, pick_device(config.device))
     Dataset.resolve(config).check_root(begun=False)
     if names := unused_options(config):
-        notify(f"ignored {', '.join(names)}: no effect on {config.title} with {config.data}")
+        plural = "s" * (len(names) > 1)
+        notify(f"ignored option{plural} {', '.join(names)}: no effect on {config.title} with {config.data}")
     return _train(config.replace(precision=precision), None, progress)
 
 

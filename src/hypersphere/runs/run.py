@@ -15,6 +15,7 @@ from torch.optim.swa_utils import update_bn
 from hypersphere.config import Config
 from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Holdout, Images, Loader
 from hypersphere.data.loader import center_view
+from hypersphere.data.resolving import dataset_of
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     Evaluation,
@@ -299,13 +300,17 @@ def _device_of(encoder: nn.Module) -> torch.device:
     return torch.device("cpu") if weights is None else weights.device
 
 
-def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str | Path | None = None) -> Run:
+def load_run(
+    path: str | Path, device: str | torch.device = "auto", *, root: str | Path | None = None, data: Any = None
+) -> Run:
     """Load a run from its last checkpoint.
 
     Args:
         path: Folder of the run.
         device: Device of the encoder ("auto": a GPU if there is one).
         root: New location of the data, if they have moved since the run began.
+        data: The images of a run on an object in memory, as they were passed to `hs.pretrain`. The run needs them only
+            to be evaluated.
 
     Returns:
         The run: `run.encoder`, `run.encode(images)`, `run.evaluate()`.
@@ -318,8 +323,13 @@ def load_run(path: str | Path, device: str | torch.device = "auto", *, root: str
         >>> run.evaluate("knn")  # doctest: +SKIP
     """
     path, config = Path(path), with_root(load_config(path), root)
+    given = None if data is None else dataset_of(data)
+    if given is not None and given.name != config.data:
+        raise UserError(f"{path} was trained on {config.data}, not on the `data` given ({given.name})")
     method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
+    if given is not None:
+        run.dataset = Dataset.resolve(config)  # keeps an object in memory alive
     put_state(run, load_checkpoint(path / "checkpoint.pt"))
     method.to(pick_device(device))
     return run
@@ -344,6 +354,8 @@ def load_config(path: str | Path) -> Config:
     if not file.is_file():
         exported = (Path(path) / CARD).is_file()
         reason = "an exported encoder, for embed, diagnose and hs.load" if exported else "it has no run.json"
+        if not Path(path).exists():
+            raise UserError(f"run not found: {path} does not exist")
         raise UserError(f"{path} is not a run: {reason}")
     try:
         config = Config.from_json(json.loads(file.read_text())["config"])
