@@ -15,6 +15,13 @@ class UserError(ValueError):
     Attributes:
         joint: Whether the error was raised while the processes of a job worked together. Before that, every process
             makes the same mistake, so only the first one prints it.
+
+    Example:
+        >>> try:
+        ...     hs.pretrain("bylo")
+        ... except hs.UserError as error:
+        ...     print(str(error)[:22])
+        unknown method 'bylo':
     """
 
     joint = False

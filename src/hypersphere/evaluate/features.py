@@ -14,7 +14,17 @@ from hypersphere.sphere import uniformity
 
 
 class Accuracy(NamedTuple):
-    """Top-1 and top-5 accuracy in per cent."""
+    """Top-1 and top-5 accuracy in per cent.
+
+    Attributes:
+        top1: Share of images whose label has the highest score.
+        top5: Share of images whose label is among the five highest scores.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> hs.evaluate.accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1]))
+        Accuracy(top1=50.0, top5=100.0)
+    """
 
     top1: float
     top5: float

@@ -50,6 +50,11 @@ class Run:
         method: The method, with the encoder.
         step: Steps done so far.
         seconds: Training time so far.
+
+    Example:
+        >>> run = hs.load_run("runs/byol-digits-1a2b3c4d")  # doctest: +SKIP
+        >>> run.encode(images).shape  # doctest: +SKIP
+        torch.Size([16, 128])
     """
 
     def __init__(self, path: Path, config: Config, method: Method, step: int, seconds: float) -> None:
