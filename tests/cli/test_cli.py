@@ -198,7 +198,7 @@ def test_help_needs_no_torch():
         (["demo", "--out", "/proc/x"], "cannot make the folder /proc/x"),
         (["pretrain"], "missing argument METHOD: hypersphere pretrain METHOD$"),
         (["pretrain", "byol", "--resume"], "--resume needs a value"),
-        (["evaluate", "/no/such/run"], "/no/such/run is not a run"),
+        (["evaluate", "/no/such/run"], "run not found: /no/such/run does not exist"),
         (["evaluate"], "missing argument RUN: hypersphere evaluate RUN$"),
         (["demo", "byol"], "unexpected argument: 'byol'"),
         (["train"], r"unknown command 'train': did you mean pretrain\?$"),

@@ -204,7 +204,7 @@ def test_runs_of_one_method_are_named_by_their_folders(copy, tmp_path):
     [
         ([], "missing argument RUN: hypersphere report RUN …"),
         (["{tmp}"], "{tmp} is not a run: it has no run.json"),
-        (["{run}", "{tmp}/none"], "{tmp}/none is not a run"),
+        (["{run}", "{tmp}/none"], "run not found: {tmp}/none does not exist"),
         (["{run}", "--out", "{tmp}"], "--out {tmp} is a folder"),
         (["{run}", "--out", "{tmp}/a/b.html"], "--out {tmp}/a/b.html: there is no folder {tmp}/a"),
         (["{run}", "--device", "abacus"], "--device abacus cannot be used here"),
