@@ -173,7 +173,10 @@ def parts_of(name: str, given: Any) -> dict[str, Any]:
         parts = {PARTS.get(str(key).lower(), ""): dataset for key, dataset in given.items()}
         if "train" not in parts:
             raise UserError(f"{name} has no split train: found {', '.join(map(str, given))}")
-        return {part: _items(name, dataset) for part, dataset in parts.items() if part}
+        found = {part: _items(name, dataset) for part, dataset in parts.items() if part}
+        if len({items.classes for items in found.values() if items.labels is not None}) > 1:
+            raise UserError(f"{name}: all splits must have the same classes: give the datasets a list `classes`")
+        return found
     return _array_parts(name, _named(name, given))
 
 

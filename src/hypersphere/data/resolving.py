@@ -23,7 +23,7 @@ ARRAYS = (".npz", ".npy")
 KINDS = (
     "a name, a folder, a .npz file, arrays, a dataset object, or a function at the top of a module that returns them"
 )
-SAVED_BY_HUGGING_FACE = ("dataset_dict.json", "state.json")  # files of Dataset.save_to_disk
+SAVED_BY_HUGGING_FACE = ({"dataset_dict.json"}, {"state.json", "dataset_info.json"})  # files of save_to_disk
 
 DEFAULTS = DataSpec("")
 
@@ -45,7 +45,7 @@ def resolve(options: DataOptions) -> Dataset:
         return ObjectDataset(data, options, lambda: made_by(data))
     if data.endswith(".tar"):
         return ShardDataset(data if "://" in data else path, options)
-    if is_folder and any(os.path.isfile(os.path.join(path, name)) for name in SAVED_BY_HUGGING_FACE):
+    if is_folder and any(all(os.path.isfile(os.path.join(path, f)) for f in files) for files in SAVED_BY_HUGGING_FACE):
         return ObjectDataset(path, options, lambda: _load_from_disk(path))
     if is_folder or os.sep in data:
         return FolderDataset(path, options)

@@ -156,7 +156,8 @@ class StreamedImages(ABC):
         elif lost:
             examples = printable(Path(next(iter(lost))).name) + ", …" * (len(lost) > 1)
             notify_once(f"ignored {len(lost):,} of {len(chosen):,} images that cannot be read: {examples}")
-        readable = [n for n in range(len(chosen)) if chosen.reader.name(n) not in lost] if lost else range(len(chosen))
+        reader = chosen.reader  # made once: it encodes all names
+        readable = [n for n in range(len(chosen)) if reader.name(n) not in lost] if lost else range(len(chosen))
         labels = torch.full((len(chosen),), -1) if chosen.labels is None else chosen.labels
         return Images(torch.cat(parts), labels, chosen.classes)[torch.tensor(readable)]
 
