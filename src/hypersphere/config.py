@@ -334,7 +334,7 @@ def _saved_type(method: str, import_method: bool) -> type[Config]:
     if not is_reference(method):
         return config_type(method)
     if import_method:
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(Exception):  # whatever the user's module raises
             return config_type(method)
     return _compose(Method, method)
 
