@@ -15,6 +15,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.data import resolving
+from hypersphere.data.file_datasets import FolderDataset
 from hypersphere.data.resolving import dataset_of
 from hypersphere.data.torch_datasets import labels_of, pixels_of
 from hypersphere.errors import UserError
@@ -120,6 +121,27 @@ def test_labels_are_known_without_reading_images():
     assert given.parts["train"].classes == ("a", "b")
 
 
+def test_splits_share_their_classes():
+    """Of labels without names, too: a split may lack a class."""
+    images = torch.from_numpy(PIXELS)
+    train, test = (TensorDataset(images, torch.from_numpy(labels)) for labels in (LABELS, LABELS % 2 + 1))
+    parts = dataset_of({"train": train, "test": test}).parts
+    assert parts["test"].classes == parts["train"].classes == ("0", "1", "2")
+    assert parts["test"].labels.tolist() == (LABELS % 2 + 1).tolist()
+
+
+def test_arrays_in_any_layout_are_converted():
+    reversed_floats = (PIXELS / 255).astype(">f4")[:, ::-1]
+    found = dataset_of(reversed_floats).parts["train"].pixels
+    assert np.array_equal(found.permute(0, 2, 3, 1).numpy(), PIXELS[:, ::-1])
+
+
+def test_a_folder_with_a_file_of_that_name_is_still_a_folder(tmp_path):
+    Image.fromarray(PIXELS[0]).save(tmp_path / "a.png")
+    (tmp_path / "state.json").write_text("{}")
+    assert isinstance(dataset_of(tmp_path), FolderDataset)
+
+
 def test_samples_may_be_of_many_kinds():
     grey = PIXELS[0, :, :, 0]
     for image in (grey, grey[..., None], torch.from_numpy(grey.copy())[None], Image.fromarray(grey), grey / 255):
@@ -135,7 +157,7 @@ def test_samples_may_be_of_many_kinds():
 
 
 def test_a_dataset_that_cannot_be_used_is_refused():
-    with pytest.raises(UserError, match=r"the first sample of the dataset cannot be read: pixels are torch.float32"):
+    with pytest.raises(UserError, match=r"the first sample of the dataset cannot be read: pixels must be uint8 .* got torch.float32"):
         hs.pretrain("byol", data=TensorDataset(torch.randn(8, 3, 9, 9)))
     with pytest.raises(UserError, match=r"data has no split train: found test"):
         hs.pretrain("byol", data={"test": Photos()})
@@ -172,6 +194,8 @@ def test_a_hugging_face_dataset(tmp_path, capsys):
     words = ["pretrain", "byol", "--data", str(tmp_path / "saved"), "--size", "16", "--batch", "16", *where]
     assert main(words) == 0
     assert main(["evaluate", str(tmp_path / "again"), "--probes", "knn", "--holdout", "test"]) == 0
+    saved = hs.data.Dataset.resolve(hs.data.DataSpec(str(tmp_path / "saved")))
+    assert len(saved.edition()) == 8  # so that a sweep notices other images
 
 
 def test_the_example_of_a_kind_of_data_in_contributing(tmp_path, monkeypatch):

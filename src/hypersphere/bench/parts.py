@@ -51,7 +51,7 @@ class Bench:
     def images(self) -> Images:
         """Training images, on the device: all, or some thousand of a folder."""
         dataset = Dataset.resolve(self.configs[0])
-        split = dataset.split("test" if dataset.recipe_hints() is None else "validation")
+        split = dataset.split("test" if dataset.has_recipe else "validation")
         return dataset.in_memory(split)[0].to(self.how.device)
 
     def step(self) -> dict[str, Figures]:

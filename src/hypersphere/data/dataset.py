@@ -126,6 +126,7 @@ class Dataset(ABC):
 
     Attributes:
         ignored: Options of a run that have no effect on this kind of data.
+        has_recipe: Whether the dataset has a recipe and splits of its own.
         voting: Settings of the k-NN classifier.
 
     Example:
@@ -136,6 +137,7 @@ class Dataset(ABC):
     """
 
     ignored: ClassVar[frozenset[str]] = frozenset()
+    has_recipe: ClassVar[bool] = False
     voting = Voting(20, 0.07)
 
     def __init__(self, name: str, options: DataOptions) -> None:
@@ -232,6 +234,16 @@ class Dataset(ABC):
             True
         """
         return None
+
+    def check(self) -> None:  # noqa: B027
+        """Raise an error early if there are no images, for sources where that is quick to find out.
+
+        Raises:
+            UserError: If there are no images.
+
+        Example:
+            >>> hs.data.Dataset.resolve(hs.data.DataSpec("digits")).check()
+        """
 
     def pipeline(self, size: int | None) -> ViewPipeline:
         """The views for training and evaluation.

@@ -131,6 +131,9 @@ class FolderDataset(FileDataset):
             return ""
         return f"; the {len(classes)} folders in {printable(deepest)} look like classes: pass that folder to use them"
 
+    def check(self) -> None:
+        self.parts  # noqa: B018
+
     def takes_root(self, begun: bool) -> bool:
         return begun
 

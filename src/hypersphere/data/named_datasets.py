@@ -59,6 +59,8 @@ def default_root() -> Path:
 class NamedDataset(Dataset):
     """A dataset in `SOURCES` or `FILE_SOURCES`."""
 
+    has_recipe = True
+
     def __init__(self, name: str, options: DataOptions) -> None:
         super().__init__(name, options)
         source = SOURCES.get(name) or FILE_SOURCES[name]

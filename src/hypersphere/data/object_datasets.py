@@ -6,6 +6,7 @@ A user's function, `package.module:function`, may return any of these.
 import hashlib
 import inspect
 import json
+import os
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -34,6 +35,7 @@ NAMES = {
 }
 _LABELS = {labels for pairs in NAMES.values() for _, labels in pairs}
 _KNOWN = _LABELS | {images for pairs in NAMES.values() for images, _ in pairs}
+AT_ONCE = 1024  # images converted at a time
 IN_MEMORY = "in-memory-"  # prefix of the name of an object in memory
 WANTED = (
     "images, (images, labels), a dictionary of train_images, train_labels, test_images, …, "
@@ -57,6 +59,8 @@ class ObjectDataset(Dataset):
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
         split = self._split(holdout)
+        if not self.name.startswith(IN_MEMORY):
+            del self.parts  # can be made again; a second copy of all images would stay in memory
         if run is not None and holdout == self.options.holdout:
             began = json.loads((run / "run.json").read_text()).get("images")
             if began not in (None, content_hash(split)):
@@ -91,7 +95,12 @@ class ObjectDataset(Dataset):
         return Hints(len(train), min(_shape(train)))
 
     def edition(self) -> str:
-        return "" if self.name.startswith(IN_MEMORY) else edition(self.name)
+        if self.name.startswith(IN_MEMORY):
+            return ""
+        if not os.path.isdir(self.name):
+            return edition(self.name)
+        states = sorted(Path(self.name).rglob("*.json"))  # they have the fingerprints of a saved dataset
+        return hashlib.sha256(b"".join(file.read_bytes() for file in states)).hexdigest()[:8]
 
 
 def _shape(images: ImageSet) -> tuple[int, int]:
@@ -166,35 +175,38 @@ def parts_of(name: str, given: Any) -> dict[str, Any]:
         UserError: If `given` is none of the kinds in `WANTED`, or lacks training images.
     """
     if is_item_dataset(given):
-        return {"train": _items(name, given)}
+        return _item_parts(name, {"train": given})
     if isinstance(given, tuple) and len(given) == 2 and is_item_dataset(given[0]):
-        return {"train": _items(name, given[0], given[1])}
+        return _item_parts(name, {"train": given[0]}, given[1])
     if isinstance(given, Mapping) and given and all(map(is_item_dataset, given.values())):
         parts = {PARTS.get(str(key).lower(), ""): dataset for key, dataset in given.items()}
         if "train" not in parts:
             raise UserError(f"{name} has no split train: found {', '.join(map(str, given))}")
-        found = {part: _items(name, dataset) for part, dataset in parts.items() if part}
-        if len({items.classes for items in found.values() if items.labels is not None}) > 1:
-            raise UserError(f"{name}: all splits must have the same classes: give the datasets a list `classes`")
-        return found
+        return _item_parts(name, {part: dataset for part, dataset in parts.items() if part})
     return _array_parts(name, _named(name, given))
 
 
-def _items(name: str, dataset: Any, labels: Any = None) -> Items:
-    if not len(dataset):
-        raise UserError(f"{name} has no samples")
-    names: Any = ()
-    if labels is None:
-        labels, names = labels_of(dataset)
-    index = torch.arange(len(dataset))
-    if labels is None:
-        return Items(dataset, index)
-    checked = _checked(name, _array(labels), len(dataset))
-    classes = _classes(name, {"train": checked})
+def _item_parts(name: str, datasets: Mapping[str, Any], given: Any = None) -> dict[str, Items]:
+    """Samples of each split. Labels are used only if the training samples have labels: `given`, or their own."""
+    if empty := [part for part, dataset in datasets.items() if not len(dataset)]:
+        raise UserError(f"{name} has no samples ({empty[0]})")
+    known = {part: labels_of(dataset) if given is None else (given, ()) for part, dataset in datasets.items()}
+    labels = {
+        part: _checked(f"{name}, {part}", _array(values), len(datasets[part]))
+        for part, (values, _) in known.items()
+        if values is not None
+    }
+    index = {part: torch.arange(len(dataset)) for part, dataset in datasets.items()}
+    if "train" not in labels:
+        return {part: Items(dataset, index[part]) for part, dataset in datasets.items()}
+    classes, names = _classes(name, labels), known["train"][1]
     class_names = tuple(map(str, classes.tolist()))
-    if names and checked.dtype.kind == "i" and len(classes) and int(classes.max()) < len(names):
+    if names and classes.dtype.kind == "i" and len(classes) and int(classes.max()) < len(names):
         classes, class_names = np.arange(len(names)), tuple(map(str, names))
-    return Items(dataset, index, _places(checked, classes, len(dataset)), class_names)
+    return {
+        part: Items(dataset, index[part], _places(labels.get(part), classes, len(dataset)), class_names)
+        for part, dataset in datasets.items()
+    }
 
 
 def _array_parts(name: str, arrays: dict[str, Any]) -> dict[str, Images]:
@@ -305,12 +317,7 @@ def _places(labels: np.ndarray | None, classes: np.ndarray, images: int) -> Tens
 def in_colours(name: str, pixels: np.ndarray) -> Tensor:
     """Convert grey or colour images, channels first or last, uint8 or floats from 0 to 1, to (N, 3, H, W) uint8."""
     shape = f"{pixels.dtype} of shape {pixels.shape}"
-    if pixels.dtype.kind == "f" and pixels.size:
-        try:
-            pixels = as_bytes(torch.from_numpy(pixels)).numpy()
-        except Unreadable as reason:
-            raise UserError(f"{name}: {reason}") from None
-    if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size:
+    if (pixels.dtype != np.uint8 and pixels.dtype.kind != "f") or pixels.ndim not in (3, 4) or not pixels.size:
         wanted = "uint8 (0 to 255), or floats from 0 to 1, of shape N × H × W, N × H × W × C or N × C × H × W"
         raise UserError(f"{name}: images must be {wanted}, got {shape}")
     if pixels.ndim == 3:
@@ -320,5 +327,15 @@ def in_colours(name: str, pixels: np.ndarray) -> Tensor:
     if pixels.shape[1] not in (1, 3):
         raise UserError(f"{name}: images must have 1 or 3 channels, got {shape}")
     found = torch.empty(len(pixels), 3, *pixels.shape[2:], dtype=torch.uint8)
-    found.numpy()[...] = pixels
+    for start in range(0, len(pixels), AT_ONCE):  # floats of all images would take several times their memory
+        found[start : start + AT_ONCE] = _chunk_as_bytes(name, pixels[start : start + AT_ONCE])
     return found
+
+
+def _chunk_as_bytes(name: str, pixels: np.ndarray) -> Tensor:
+    if pixels.dtype != np.uint8:
+        pixels = pixels.astype(np.float32)
+    try:
+        return as_bytes(torch.from_numpy(np.ascontiguousarray(pixels)))
+    except Unreadable as reason:
+        raise UserError(f"{name}: {reason}") from None

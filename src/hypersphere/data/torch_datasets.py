@@ -91,7 +91,7 @@ def pixels_of(image: Any) -> Tensor:
         return torch.from_numpy(np.array(as_rgb(image))).permute(2, 0, 1)
     if not isinstance(image, np.ndarray | Tensor):
         raise Unreadable(f"sample is a {type(image).__name__}, not an image, array or tensor")
-    pixels = torch.as_tensor(image)
+    pixels = torch.as_tensor(image).cpu()
     if pixels.ndim == 2:
         pixels = pixels[None]
     if pixels.ndim != 3:
@@ -113,7 +113,11 @@ def as_bytes(pixels: Tensor) -> Tensor:
         return pixels
     if pixels.is_floating_point() and pixels.min() >= 0 and pixels.max() <= 1:
         return (255 * pixels.float()).round().byte()
-    raise Unreadable(f"pixels are {pixels.dtype}, not uint8 or floats from 0 to 1: remove normalization")
+    raise Unreadable(f"pixels must be uint8 or floats from 0 to 1, got {_range(pixels)}: remove normalization")
+
+
+def _range(pixels: Tensor) -> str:
+    return f"{pixels.dtype} from {pixels.min():.3g} to {pixels.max():.3g}"
 
 
 def labels_of(dataset: Any) -> tuple[Any, Sequence[str]]:
@@ -127,7 +131,7 @@ def labels_of(dataset: Any) -> tuple[Any, Sequence[str]]:
             return None, ()
         return np.concatenate([np.asarray(labels) for labels, _ in found]), found[0][1]
     if isinstance(dataset, TensorDataset):
-        return (dataset.tensors[1].numpy() if len(dataset.tensors) > 1 else None), ()
+        return (dataset.tensors[1].cpu().numpy() if len(dataset.tensors) > 1 else None), ()
     if hasattr(dataset, "column_names"):  # a Hugging Face dataset
         key = next((key for key in LABEL_KEYS if key in dataset.column_names), None)
         return (None, ()) if key is None else (list(dataset[key]), getattr(dataset.features[key], "names", ()))

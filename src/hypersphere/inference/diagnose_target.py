@@ -182,7 +182,7 @@ def _images_to_show(
     dataset = Dataset.resolve(config)
     split = dataset.split(config.holdout, run)
     _, images = dataset.in_memory(split, (2, n))
-    known = run is not None or dataset.recipe_hints() is None  # whether it is known which images were held out
+    known = run is not None or dataset.has_recipe  # whether it is known which images were held out
     kind = ("held-out " if split.apart else "training ") if known else ""
     pixels = images.pixels
     return ShownImages(pixels[evenly(len(pixels), n)], view_pipeline(config), f"{kind}images of {config.data}")

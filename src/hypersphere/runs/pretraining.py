@@ -210,7 +210,9 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
         first = result_of_first(lambda: config.hash)
         agreed(lambda: _check_same(config.hash, first))
         if path is None and job() is not None:
-            path = result_of_first(lambda: _find_begun(config))
+            path = begun = result_of_first(lambda: _find_begun(config))
+            if begun is not None:
+                config = agreed(lambda: agreeing(load_config(begun), config, begun))
         return _train_jointly(config, path, how, progress and is_main_process())
 
 
@@ -408,8 +410,6 @@ def _find_begun(config: Config) -> Path | None:
         named = _default_folder(config)
         alike = named.parent.glob(f"{glob.escape(named.name)}*")
         begun = next((run for run in alike if _job_of(run) == job()), None)
-    if begun is not None:
-        agreeing(load_config(begun), config, begun)
     return begun
 
 

@@ -14,6 +14,7 @@ from torch.optim.swa_utils import update_bn
 
 from hypersphere.config import Config
 from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Holdout, Images, Loader
+from hypersphere.data.file_datasets import FILES, saved_files
 from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
 from hypersphere.errors import UserError
@@ -89,7 +90,7 @@ class Run:
         """Number of steps of the whole run."""
         images = self.written_by.get("training_images")  # missing in older runs
         if images is None:
-            images = len(self.dataset.split(self.config.holdout, self.path).train)
+            images = len(self._training_set)
         return plan_of(self.config, images).steps
 
     @property
@@ -97,8 +98,15 @@ class Run:
         """Whether the images have labels, so that accuracy can be measured."""
         classes = self.written_by.get("classes")  # missing in older runs
         if not isinstance(classes, int):
-            classes = len(self.dataset.split(self.config.holdout, self.path).train.classes)
+            classes = len(self._training_set.classes)
         return classes > 1
+
+    @property
+    def _training_set(self) -> Any:
+        """The training images; of a run on files the list that it keeps, even if the files are gone."""
+        if (self.path / FILES).is_file():
+            return saved_files(self.path / FILES)[0]
+        return self.dataset.split(self.config.holdout, self.path).train
 
     def encode(self, images: Tensor | np.ndarray) -> Tensor:
         """Compute the features of images.
@@ -181,13 +189,10 @@ class Run:
         for name in others:
             try:
                 dataset = Dataset.resolve(self.config.replace(data=name, labels=None))
-                dataset.recipe_hints()  # a folder without images is reported before anything is measured
             except UserError as error:
-                if os.path.exists(name):
-                    raise
-                raise UserError(
-                    f"unknown `transfer` {name}: choose from {', '.join(available)}, or a folder"
-                ) from error
+                choices = f"choose from {', '.join(available)}, or a folder"
+                raise UserError(f"unknown `transfer` {name}: {choices}") from error
+            dataset.check()  # before anything is measured
             if dataset.name == self.dataset.name:
                 raise UserError(f"`transfer` {name} is the run's own dataset: choose from {', '.join(available)}")
             paths[name] = dataset.name
