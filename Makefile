@@ -1,10 +1,11 @@
 # make demo: the main job on embedded data.  make test: all checks.  Both set up .venv first.
+# make docs: run the code of all pages, then build the documentation into build/docs/site.
 # make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-oldest clean
+.PHONY: demo test test-oldest docs clean
 
 demo: .venv/installed
 	$(BIN)/hypersphere demo
@@ -14,6 +15,11 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+docs: .venv/installed-docs
+	$(BIN)/python docs/_tools/execute.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs/site
+	@echo "Open build/docs/site/index.html"
 
 OLDEST := .venv-oldest
 
@@ -37,6 +43,10 @@ $(OLDEST)/installed: pyproject.toml
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
 clean:

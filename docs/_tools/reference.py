@@ -1,0 +1,101 @@
+"""Write the reference pages that come from the code: command line, options, and the API from its docstrings."""
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import hypersphere as hs
+from hypersphere.cli.commands import COMMANDS
+from hypersphere.cli.help import attribute_docstrings
+from hypersphere.cli.pretrain import FIRST, GROUPS
+from hypersphere.config import config_type, format_value, option_names, recipe
+from hypersphere.methods import METHODS
+
+API = {
+    "training": ("Training, runs and trained encoders", "", [*hs.__all__[:9]]),
+    "regularize": ("Regularizers of weights", "hypersphere.regularize", None),
+    "sphere": ("Measures and losses of features", "hypersphere.sphere", None),
+    "methods": ("Methods", "hypersphere.methods", None),
+    "evaluate": ("Probes", "hypersphere.evaluate", None),
+    "data": ("Data", "hypersphere.data", None),
+    "views": ("Views", "hypersphere.views", None),
+    "nn": ("Networks", "hypersphere.nn", None),
+    "optim": ("Optimizers and schedules", "hypersphere.optim", None),
+    "distributed": ("Several processes", "hypersphere.distributed", None),
+}
+MARK = "<!-- Written by docs/_tools/reference.py -->\n\n"
+
+
+def write(docs: Path) -> None:
+    """Write all generated pages into `docs/reference`, if their text changed."""
+    pages = {"cli": cli_page(), "configuration": configuration_page()}
+    pages |= {f"api-{name}": api_page(*api) for name, api in API.items()}
+    for name, text in pages.items():
+        path = docs / "reference" / f"{name}.md"
+        if not path.exists() or path.read_text() != MARK + text:
+            path.write_text(MARK + text)
+
+
+def cli_page() -> str:
+    lines = ["# Command line\n", "The help of every command. `hypersphere COMMAND --help` prints the same.\n"]
+    for name, command in COMMANDS.items():
+        arguments = ["byol", "--help"] if name == "pretrain" else ["--help"]
+        shown = subprocess.run(
+            [sys.executable, "-m", "hypersphere", name, *arguments],
+            capture_output=True, text=True, check=True, env={"COLUMNS": "88", "PATH": "", "NO_COLOR": "1"},
+        ).stdout  # fmt: skip
+        lines += [f"## {name}\n", f"{command.summary}.\n", "```text", shown.rstrip(), "```\n"]
+    return "\n".join(lines)
+
+
+def configuration_page() -> str:
+    """Every option of a run in a table for each group, then the options of each method."""
+    byol, helps = recipe("byol"), attribute_docstrings(config_type("byol"))
+    shared = set.intersection(*(option_names(method) for method in METHODS)) - {"method"}
+    grouped = {name for names in (FIRST, *GROUPS.values()) for name in names}
+    groups = {"First": FIRST} | GROUPS | {"Other": tuple(sorted(shared - grouped))}
+    lines = [
+        "# Options of a run\n",
+        "`hs.pretrain(METHOD, data=DATA, option=value)` and `hypersphere pretrain METHOD --data DATA --option value` "
+        "take the same options. Defaults depend on the method and the dataset: these are for BYOL on CIFAR-10. "
+        "`hypersphere pretrain METHOD --data DATA --help` prints those for yours.\n",
+    ]
+    for group, names in groups.items():
+        rows = [_row(name, getattr(byol, name), helps) for name in names if name in shared]
+        lines += _table(f"{group.capitalize()} options", rows)
+    lines.append("## Options of methods\n")
+    for method in METHODS:
+        kind, default = config_type(method), recipe(method)
+        own = [name for name in vars(default) if name in option_names(method) - shared - {"method"}]
+        lines += _table(f"`{method}`", [_row(name, getattr(default, name), attribute_docstrings(kind)) for name in own], 3)
+    return "\n".join(lines)
+
+
+def _row(name: str, default: Any, helps: dict[str, str]) -> str:
+    text = helps.get(name, "").replace("|", "\\|")
+    return f"| `{name}` | `{format_value(default)}` | {text} |"
+
+
+def _table(title: str, rows: list[str], level: int = 2) -> list[str]:
+    return [f"{'#' * level} {title}\n", "| option | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+
+
+def api_page(title: str, module: str, names: list[str] | None) -> str:
+    package = import_module(module) if module else hs
+    about = (inspect.getdoc(package) or "").split("\n\n")[0] if module else ""
+    lines = [f"# {title}\n", f"`{module or 'hypersphere'}`: {about}\n" if about else ""]
+    for name in names or package.__all__:
+        found = getattr(package, name)
+        kind = "class" if inspect.isclass(found) else "function" if inspect.isfunction(found) else ""
+        if kind:
+            lines += ["```{eval-rst}", f".. auto{kind}:: {module or 'hypersphere'}.{name}"]
+            lines += ["   :members:", "   :inherited-members: Module, Optimizer, object"] if _has_members(found) else []
+            lines += ["```", ""]
+    return "\n".join(lines)
+
+
+def _has_members(found: Any) -> bool:
+    return found in (hs.Run, hs.Diagnosis, hs.data.Dataset, hs.data.Images)
