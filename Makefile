@@ -1,11 +1,12 @@
 # make demo: the main job on embedded data.  make test: all checks.  Both set up .venv first.
 # make docs: run the code of all pages, then build the documentation into build/docs/site.
+# make package: build the wheel and the sdist into dist/, and try both in a fresh environment.
 # make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-oldest docs clean
+.PHONY: demo test test-oldest docs package clean
 
 demo: .venv/installed
 	$(BIN)/hypersphere demo
@@ -18,8 +19,17 @@ test: .venv/installed-dev
 
 docs: .venv/installed-docs
 	$(BIN)/python docs/_tools/execute.py
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs/site
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs/site
 	@echo "Open build/docs/site/index.html"
+
+package: .venv/installed-dev
+	rm -rf dist build/package
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/package/venv
+	build/package/venv/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build/package && venv/bin/hypersphere --version && venv/bin/hypersphere demo --epochs 1
+	tar --extract --file dist/*.tar.gz --directory build/package --strip-components 1 --one-top-level=sdist
+	cd build/package/sdist && ../venv/bin/pip install --quiet --force-reinstall --no-deps . && ../venv/bin/hypersphere --version
 
 OLDEST := .venv-oldest
 

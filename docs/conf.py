@@ -28,7 +28,8 @@ extensions = [
 exclude_patterns = ["_tools", "_static"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_inline", "attrs_block"]
 myst_heading_anchors = 3
-nb_execution_mode = "force"
+nb_execution_mode = "cache"  # a notebook runs again if its code or the package changed
+nb_execution_cache_path = str(execute.BUILD / "notebooks" / execute.code_version()[:12])
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_execution_timeout = 300
@@ -63,7 +64,7 @@ def show_outputs(app, name, source):
     printed = execute.outputs_of(name)
     text, found, number = source[0], [], -1
     position = 0
-    for block in re.finditer(rf"{execute._BLOCK.pattern}|{_OUTPUT.pattern}", text, re.DOTALL):
+    for block in re.finditer(rf"{execute.BLOCK.pattern}|{_OUTPUT.pattern}", text, re.DOTALL):
         found.append(text[position : block.start()])
         position = block.end()
         if block["language"]:

@@ -35,7 +35,8 @@ DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 BUILD = ROOT / "build" / "docs"
 TRAINS = re.compile(r"hypersphere (pretrain|sweep)\b(?!.*--help)")
-_BLOCK = re.compile(r"(?P<notes>(?:<!--(?:(?!-->).)*-->\s*\n)*)```(?P<language>sh|python)\n(?P<source>.*?)```", re.DOTALL)
+_NOTES = r"(?P<notes>(?:<!--\s*(?:with|add|replace|not run):(?:(?!-->).)*-->\s*\n)*)"
+BLOCK = re.compile(_NOTES + r"```(?P<language>sh|python)\n(?P<source>.*?)```", re.DOTALL)
 _NOTE = re.compile(r"<!--\s*(with|add|replace|not run):\s*(.*?)\s*-->", re.DOTALL)
 
 
@@ -66,7 +67,7 @@ class Block:
         for kind, text in self.notes:
             before = code
             if kind == "add":
-                lines = code.splitlines()
+                lines = code.split("\n")
                 code = "\n".join(_extended(line, text) if TRAINS.search(line) else line for line in lines)
             if kind == "replace":
                 old, new = text.split(" → ")
@@ -82,7 +83,7 @@ def _extended(line: str, options: str) -> str:
 
 
 def blocks_of(text: str) -> Iterator[Block]:
-    for found in _BLOCK.finditer(text):
+    for found in BLOCK.finditer(text):
         yield Block(found["language"], found["source"], tuple(_NOTE.findall(found["notes"])))
 
 
@@ -109,6 +110,24 @@ def run_of_digits(folder: Path) -> None:
 SAMPLES: dict[str, Callable[[Path], None]] = {"photos": photos, "run": run_of_digits}
 
 
+def saved_block(page: str, file: str, number: int = 0) -> Callable[[Path], None]:
+    """The `number`-th Python block of a page as a file: the module that the page asks the reader to write."""
+
+    def save(folder: Path) -> None:
+        written = [block.source for block in blocks_of((DOCS / f"{page}.md").read_text()) if block.language == "python"]
+        (folder / file).write_text(written[number])
+
+    return save
+
+
+SAMPLES |= {
+    "my_nets.py": saved_block("how-to/own-encoder", "my_nets.py"),
+    "my_methods.py": saved_block("how-to/own-method", "my_methods.py"),
+    "my_weights.py": saved_block("how-to/own-regularizer", "my_weights.py"),
+    "train.py": saved_block("how-to/own-loop", "train.py", 2),
+}
+
+
 def run_page(text: str, folder: Path) -> list[str]:
     """What each block of a page prints.
 
@@ -121,7 +140,8 @@ def run_page(text: str, folder: Path) -> list[str]:
         for name in block.samples:
             SAMPLES[name](folder)
         run = {"sh": _run_shell, "python": _run_python}[block.language]
-        printed.append(run(block.code, folder, namespace) if block.is_run else "")
+        found = run(block.code, folder, namespace) if block.is_run else ""
+        printed.append(found.replace(f"{folder}/", ""))
     return printed
 
 
@@ -165,7 +185,7 @@ def _execute(name: str, path: Path) -> str:
 
     torch.set_num_threads(1)
     text, kept = path.read_text(), BUILD / "outputs" / f"{name}.json"
-    key = hashlib.sha256((_code_version() + text).encode()).hexdigest()
+    key = hashlib.sha256((code_version() + text).encode()).hexdigest()
     if kept.exists() and json.loads(kept.read_text())["key"] == key:
         return f"{name}: unchanged"
     began = time.monotonic()
@@ -176,7 +196,8 @@ def _execute(name: str, path: Path) -> str:
     return f"{name}: {len(printed)} blocks, {time.monotonic() - began:.0f} s"
 
 
-def _code_version() -> str:
+def code_version() -> str:
+    """A hash of the package and of this file."""
     files = [Path(__file__), *sorted((ROOT / "src").rglob("*.py"))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 

@@ -68,9 +68,9 @@ def configuration_page() -> str:
         lines += _table(f"{group.capitalize()} options", rows)
     lines.append("## Options of methods\n")
     for method in METHODS:
-        kind, default = config_type(method), recipe(method)
+        default, helps = recipe(method), attribute_docstrings(config_type(method))
         own = [name for name in vars(default) if name in option_names(method) - shared - {"method"}]
-        lines += _table(f"`{method}`", [_row(name, getattr(default, name), attribute_docstrings(kind)) for name in own], 3)
+        lines += _table(f"`{method}`", [_row(name, getattr(default, name), helps) for name in own], 3)
     return "\n".join(lines)
 
 
@@ -90,7 +90,10 @@ def api_page(title: str, module: str, names: list[str] | None) -> str:
     for name in names or package.__all__:
         found = getattr(package, name)
         kind = "class" if inspect.isclass(found) else "function" if inspect.isfunction(found) else ""
-        if kind:
+        package_of = found.__module__.split(".")[1] if kind else ""
+        if kind and module and package_of in API and not found.__module__.startswith(module):
+            lines += [f"`{name}` is documented under [{package_of}](api-{package_of}.md).\n"]
+        elif kind:
             lines += ["```{eval-rst}", f".. auto{kind}:: {module or 'hypersphere'}.{name}"]
             lines += ["   :members:", "   :inherited-members: Module, Optimizer, object"] if _has_members(found) else []
             lines += ["```", ""]

@@ -233,7 +233,7 @@ def test_functions_that_make_them(module, tmp_path):
     [
         (
             {"images": GREY / 127},
-            "images: pixels must be uint8 or floats from 0 to 1, got torch.float32 from 0 to 2.01: remove normalization",
+            "images: pixels must be uint8 or floats from 0 to 1, got torch.float32 from 0 to 2.01: remove",
         ),
         ({"images": GREY[0]}, r"must be uint8 .* got uint8 of shape \(9, 7\)"),
         (

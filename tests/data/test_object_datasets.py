@@ -3,7 +3,6 @@
 import gc
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +156,9 @@ def test_samples_may_be_of_many_kinds():
 
 
 def test_a_dataset_that_cannot_be_used_is_refused():
-    with pytest.raises(UserError, match=r"the first sample of the dataset cannot be read: pixels must be uint8 .* got torch.float32"):
+    with pytest.raises(
+        UserError, match=r"the first sample of the dataset cannot be read: pixels must be uint8 .* got torch.float32"
+    ):
         hs.pretrain("byol", data=TensorDataset(torch.randn(8, 3, 9, 9)))
     with pytest.raises(UserError, match=r"data has no split train: found test"):
         hs.pretrain("byol", data={"test": Photos()})
@@ -198,17 +199,14 @@ def test_a_hugging_face_dataset(tmp_path, capsys):
     assert len(saved.edition()) == 8  # so that a sweep notices other images
 
 
-def test_the_example_of_a_kind_of_data_in_contributing(tmp_path, monkeypatch):
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    example = text[text.index("**A new kind of data**") :]
-    made, line = re.findall(r"```python\n(.*?)```", example, re.DOTALL)[:2]
+def test_the_example_of_a_kind_of_data_in_the_docs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "own-dataset.md").read_text(encoding="utf-8")
+    made, branch = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:2]
     space = {}
     exec(made, space)  # the example, as it stands there
-    exec("def noise_or_none(data, options):\n" + textwrap.indent(line, "    "), space)
+    exec(branch, space)
     known = resolving.resolve
-    monkeypatch.setattr(
-        resolving, "resolve", lambda options: space["noise_or_none"](options.data, options) or known(options)
-    )
+    monkeypatch.setattr(resolving, "resolve", lambda options: space["resolve"](options) or known(options))
     run = hs.pretrain("byol", data="noise", out=tmp_path / "run", **{**SMALL, "epochs": 1, "size": 32})
     assert run.step == 900 // 16
     assert hs.diagnose(run).findings

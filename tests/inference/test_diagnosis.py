@@ -95,7 +95,7 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "hypersphere: missing argument X: hypersphere diagnose X\n"),
+        ([], "hypersphere: missing argument TARGET: hypersphere diagnose TARGET\n"),
         (["resnet81"], "unknown target 'resnet81': did you mean 'resnet18'?"),
         (["resnet18", "-o", "."], "--out . is a folder: name a file in it"),
         (["torchvision/resnet81"], "did you mean 'resnet18'"),

@@ -264,12 +264,12 @@ def test_monitors_look_at_a_method_while_it_learns(name, tmp_path):
     assert "knn" in pretrain(name, "digits", out=tmp_path / "run", **options).metrics[-1]
 
 
-def test_the_example_of_a_method_in_contributing_runs():
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+def test_the_example_of_a_method_in_the_docs_runs():
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "own-method.md").read_text()
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class Options" in code)
     assert len(code.splitlines()) <= 40
     names: dict = {}
-    exec(compile(code, "CONTRIBUTING.md", "exec"), names)
+    exec(compile(code, "own-method.md", "exec"), names)
     (kind,) = (x for x in names.values() if isinstance(x, type) and x.__module__ == "builtins")
     assert recipe_on(kind, "default")["energy_layers"] == ("heads",)  # so that -mhe works without a word about it
     images, _ = load_data("digits")

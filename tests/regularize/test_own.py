@@ -90,13 +90,13 @@ def test_a_sweep_notices_another_edition_of_it(here):
     assert point.name != before
 
 
-def test_the_example_in_contributing():
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+def test_the_example_in_the_docs():
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "own-regularizer.md").read_text()
     names: dict = {}
-    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1], names)
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], names)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 5))
     wanted = sum(layer.weight.double().flatten(1).square().sum(1).sqrt().mean() for layer in (model[0], model[2]))
-    assert torch.allclose(names["Mine"](model, weight=0.1)().double(), 0.1 * wanted, rtol=1e-5)
+    assert torch.allclose(names["NeuronLength"](model, weight=0.1)().double(), 0.1 * wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

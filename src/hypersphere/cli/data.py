@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 
@@ -29,6 +30,9 @@ def run(words: Sequence[str]) -> None:
         summaries = {n: s.summary for n, s in SOURCES.items()} | {n: s.summary for n, s in FILE_SOURCES.items()}
         for key, summary in summaries.items():
             print(f"{key:15} {summary}")
+        print("\nYour own images: --data takes a folder, tar files (part-{000..123}.tar), an .npz file of arrays,")
+        print("a folder that save_to_disk of Hugging Face wrote, or package.module:function.")
+        print_next("data", "NAME")
         return
     dataset = Dataset.resolve(DataSpec(name, root=options.root))
     rest, validation = map(len, dataset.split("validation"))
@@ -36,3 +40,4 @@ def run(words: Sequence[str]) -> None:
     split = f"{rest:,} + {validation:,} for validation"
     folder = options.root or default_root()
     print(f"{name} in {folder}: {train:,} training images ({split}), {test:,} test images")
+    print_next("pretrain", "byol-mhe", "--data", name)

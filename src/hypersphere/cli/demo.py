@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 
 @dataclasses.dataclass(frozen=True)
 class DemoOptions:
-    """Train BYOL, BYOL + Uni and BYOL-MHE on the digits of scikit-learn and compare them."""
+    """Train BYOL, BYOL + Uni and BYOL-MHE on the digits of scikit-learn and compare them, in a table and on a page."""
 
     out: Path = Path("runs/demo")
     """Folder for the runs and the table."""
@@ -21,6 +22,11 @@ class DemoOptions:
 
 def run(words: Sequence[str]) -> None:
     options = parse("demo", DemoOptions, words)
-    from hypersphere.runs.demo import demo
+    from hypersphere.report.page import write_report
+    from hypersphere.runs.demo import NAMES, demo
 
-    demo(**vars(options))
+    folder = demo(**vars(options))
+    page = folder.resolve() / "report.html"
+    write_report([folder / name for name in NAMES], page)
+    print(f"Open in a browser to compare them: {page}")
+    print_next("pretrain", "byol-mhe", "--data", "FOLDER_OF_IMAGES")

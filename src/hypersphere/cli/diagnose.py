@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 
@@ -14,7 +15,7 @@ from hypersphere.cli.options import parse
 class DiagnoseOptions:
     """Check a representation: has it collapsed, how does it spread over the sphere, which layers are redundant?"""
 
-    x: Annotated[str, Positional, arg(metavar="X")]
+    target: Annotated[str, Positional, arg(metavar="TARGET")]
     """A run's folder or an exported one; embeddings (.npy, .npz, .parquet); a checkpoint (.pt, .safetensors) with
     --encoder; a model of torchvision or timm by name; or your own, as package.module:function."""
     data: str | None = None
@@ -44,9 +45,11 @@ def run(words: Sequence[str]) -> None:
 
     if options.out is not None:
         check_file(options.out, "out")
-    given = {name: value for name, value in vars(options).items() if name not in ("x", "out")}
-    found = diagnose(options.x, progress=True, **given)
+    given = {name: value for name, value in vars(options).items() if name not in ("target", "out")}
+    found = diagnose(options.target, progress=True, **given)
     print_diagnosis(found)
     if options.out is not None:
         write_json(options.out, found.to_json())
         print(f"written to {options.out}")
+    if (Path(options.target) / "run.json").is_file():
+        print_next("report", options.target)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 
@@ -33,3 +34,4 @@ def run(words: Sequence[str]) -> None:
     out, device, workers = options.out, options.device, options.workers
     found = embed(options.run, options.images, out, device=device, workers=workers, progress=True)
     print(f"{out}: {found.images:,} images, {found.dimensions} numbers each; {len(found.unreadable)} unreadable")
+    print_next("neighbours", out, "IMAGE", "--page", "neighbours.html")

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 from hypersphere.errors import UserError
 from hypersphere.probes import PROBES, TRANSFER_PROBES, Probe
@@ -56,6 +57,7 @@ def run(words: Sequence[str]) -> None:
         of = f" of {', '.join(options.transfer)}" if options.transfer else ""
         _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images{of}")
     print(f"written to {run.path / 'evaluation.json'}")
+    print_next("report", run.path)
 
 
 def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:

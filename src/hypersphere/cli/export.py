@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 
@@ -28,3 +29,4 @@ def run(words: Sequence[str]) -> None:
 
     folder = export(options.run, options.out, options.format)
     print(f"written to {folder}: {', '.join(FILES[options.format])}")
+    print_next("embed", folder, "FOLDER_OF_IMAGES", "-o", "embeddings.npz")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ def run(words: Sequence[str]) -> None:
         if kind.__doc__:
             print(f"\n{_description(kind.__doc__)}\n")
         print(_defaults(config))
+        print_next("pretrain", name, "--data", "FOLDER_OF_IMAGES")
         return
     for key, kind in METHODS.items():
         print(f"{key}{_paper(kind)}\n{_defaults(recipe(key))}")
+    print_next("methods", "NAME")
 
 
 def _paper(kind: "type[Method]") -> str:

@@ -45,4 +45,4 @@ def run(words: Sequence[str]) -> None:
             print(f"  {cosine:.4f}  {printable(path)}")
     if options.page is not None:
         write_gallery(options.page, found, file)
-        print(f"written to {options.page}")
+        print(f"written to {options.page}: open it in a browser")

@@ -1,7 +1,6 @@
 """hypersphere pretrain: train an encoder on images without labels."""
 
 import dataclasses
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.help import describe_options, print_help, wants_help
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import given_options, missing
 from hypersphere.util.launcher import is_main_process
 
@@ -55,7 +55,7 @@ def run(words: Sequence[str]) -> None:
     if is_main_process():
         steps = f"{run.step} step{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"
         print(f"{run.path}: {run.config.title} on {run.config.data}, {steps}")
-        print(f"next: hypersphere {'evaluate' if run.labelled else 'diagnose'} {shlex.quote(str(run.path))}")
+        print_next("evaluate" if run.labelled else "diagnose", run.path)
 
 
 def parse_run_options(command: str, own: type, words: Sequence[str]) -> dict[str, Any]:

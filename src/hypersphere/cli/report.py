@@ -29,4 +29,4 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.report.page import write_report
 
     write_report(options.run, options.out, options.device, options.root, progress=True)
-    print(f"written to {options.out}")
+    print(f"written to {options.out}: open it in a browser")

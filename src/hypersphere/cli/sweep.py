@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.help import describe_options, print_help, wants_help
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import OPTIONAL_VALUE, convert, is_list, missing
 from hypersphere.cli.pretrain import FIRST, GROUPS, default_config, parse_run_options, run_option_types
 from hypersphere.errors import UserError, did_you_mean
@@ -17,6 +18,8 @@ from hypersphere.sweeps import FanOut
 if TYPE_CHECKING:
     from hypersphere.runs.results import Result
     from hypersphere.sweeps.grid import Point
+
+REPORTED = 8  # most runs that the suggested report compares
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,8 @@ def run(words: Sequence[str]) -> None:
     _print_results(points, results_in(options.out))
     print(f"results in {options.out / 'results'}")
     check_failed(failed, len(jobs))
+    names = dict.fromkeys(point.name for point in points)
+    print_next("report", *(options.out / name for name in list(names)[:REPORTED]))
 
 
 def _print_help(given: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ class WeightRegularizer(nn.Module, ABC):
     """Base class: weight · Σ over layers of a measure of the layer's neurons. Subclasses define `measure`.
 
     Which layers count:
+
     - Neurons are the rows of a Linear weight and the flattened filters of a convolution. Biases and norms are ignored.
     - A grouped convolution is the mean over its groups. nn.MultiheadAttention is the mean over its maps to queries,
       keys and values; its output is a Linear layer of its own.

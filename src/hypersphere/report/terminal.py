@@ -55,7 +55,7 @@ def list_overview(evidence: Evidence, seeds: Sequence[int], protocol: Protocol, 
 def _about(one: Table | Figure) -> str:
     """A short caption: what a table varies, or the first words of a figure's caption."""
     if isinstance(one, Figure):
-        return re.split("[,;:]", one.caption)[0]
+        return re.split("[,;:] ", one.caption)[0]
     setting, _, varied = one.caption.partition(": ")
     return f"{varied[0].upper()}{varied[1:].split('. ')[0]}" if varied and len(varied) < 80 else setting
 

@@ -84,7 +84,7 @@ def wasserstein_uniformity(x: Tensor) -> Tensor:
 
     It is the 2-Wasserstein distance between two normal laws: the one with the mean m and the covariance S (divided
     by N) of the unit rows, and N(0, I/D), to which an even spread over the sphere comes close:
-    sqrt(|m|^2 + 1 + tr(S) - 2/sqrt(D) * tr(S^(1/2))).
+    `sqrt(|m|^2 + 1 + tr(S) - 2/sqrt(D) * tr(S^(1/2)))`.
 
     Unlike `uniformity`, it clearly grows if dimensions are constant.
 

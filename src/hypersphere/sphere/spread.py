@@ -98,7 +98,7 @@ def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor =
     """SIGReg: distance of features from a normal law in random directions (LeJEPA; Balestriero & LeCun, 2025).
 
     It is the mean Epps–Pulley statistic of a·x₁ … a·x_N over random unit vectors a,
-    N ∫ |φ(t) − e^(−t²/2)|² e^(−t²/2) dt, where φ(t) = 1/N · Σₙ e^(i t a·xₙ) is the empirical characteristic function.
+    `N ∫ |φ(t) − e^(−t²/2)|² e^(−t²/2) dt`, where φ(t) = 1/N · Σₙ e^(i t a·xₙ) is the empirical characteristic function.
     The trapezoidal rule has 17 nodes on [−5, 5]; 9 of them are computed, because the integrand is even. Memory is
     O(N · directions). The authors use 256 or 1024 directions, and the weight 0.02 against 0.98 for the distance of
     views.

@@ -119,9 +119,8 @@ def _save_schedule(every: int | None) -> Callable[[int], bool]:
 # metrics in the progress display, with their formats
 _SHOWN = {
     "loss": "loss {:.3f}",
-    "regularizer": "of it regularizer {:.3f}",
     "knn": "k-NN {:.1f} %",
-    "uniformity_of_features": "G2 {:.2f}",
+    "uniformity_of_features": "uniformity {:.2f}",
     "effective_rank": "rank {:.0f}",
 }
 
