@@ -1,12 +1,13 @@
 # make demo: the main job on embedded data.  make test: all checks.  Both set up .venv first.
 # make docs: run the code of all pages, then build the documentation into build/docs/site.
+# make pictures: make the pictures of the documentation again, with Chromium.
 # make package: build the wheel and the sdist into dist/, and try both in a fresh environment.
 # make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-oldest docs package clean
+.PHONY: demo test test-oldest docs pictures package clean
 
 demo: .venv/installed
 	$(BIN)/hypersphere demo
@@ -21,6 +22,9 @@ docs: .venv/installed-docs
 	$(BIN)/python docs/_tools/execute.py
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs/site
 	@echo "Open build/docs/site/index.html"
+
+pictures: .venv/installed-dev
+	$(BIN)/python docs/_tools/pictures.py
 
 package: .venv/installed-dev
 	rm -rf dist build/package

@@ -68,12 +68,6 @@ def test_public_names_are_told_from_others():
     assert [is_public(names) for names in used_names(other)] == [False, True]
 
 
-def test_every_notebook_is_on_the_site():
-    index = (DOCS / "index.md").read_text()
-    assert len(NOTEBOOKS) == index.count("\nnotebooks/")
-    assert all(f"\nnotebooks/{path.stem}\n" in index for path in NOTEBOOKS)
-
-
 @notebooks
 def test_notebooks_are_stored_without_outputs(path):
     for cell in cells_of(path, "code"):

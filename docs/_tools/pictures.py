@@ -25,8 +25,8 @@ _REMOTE_FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 _CONTROL = re.compile(r"\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A")
 
 
-def terminal(name: str, command: str, *, last: int | None = None, status: int = 0) -> None:
-    """Run a command and draw what it prints as NAME.svg; `last`: how many lines to show."""
+def run(command: str, *, status: int = 0) -> str:
+    """Run a command with colours, and return what it prints."""
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "FORCE_COLOR": "1",
@@ -36,6 +36,12 @@ def terminal(name: str, command: str, *, last: int | None = None, status: int = 
     printed = done.stdout.decode().replace(f"{os.getcwd()}/", "")  # a temporary folder
     if done.returncode != status:
         raise RuntimeError(f"{command}: status {done.returncode}\n{printed}")
+    return printed
+
+
+def terminal(name: str, command: str, *, last: int | None = None, status: int = 0) -> None:
+    """Run a command and draw what it prints as NAME.svg; `last`: how many lines to show."""
+    printed = run(command, status=status)
     lines = [_CONTROL.sub("", line).rstrip("\r").rpartition("\r")[2] for line in printed.rstrip().split("\n")]
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
@@ -93,28 +99,22 @@ def demo() -> None:
     screenshot("map", page, height=900, section="Map of the embeddings")
 
 
-def pretrain() -> None:
-    terminal("pretrain", "hypersphere pretrain byol-mhe --data digits --epochs 20 --out runs/digits")
-    terminal("evaluate", "hypersphere evaluate runs/digits --probes knn linear-cached few-shot")
+def diagnose() -> None:
+    run("hypersphere pretrain byol-mhe --data digits --epochs 20 --out runs/digits")
     terminal("diagnose", "hypersphere diagnose runs/digits")
 
 
 def neighbours() -> None:
     digit_files(Path("digits"))
-    terminal("pretrain-folder", "hypersphere pretrain simclr --data digits --size 32 --encoder hypersphere/digits "
+    run("hypersphere pretrain simclr --data digits --size 32 --encoder hypersphere/digits "
              "--epochs 10 --batch 128 --out runs/folder")  # fmt: skip
-    terminal("embed", "hypersphere embed runs/folder digits -o digits.npz")
+    run("hypersphere embed runs/folder digits -o digits.npz")
     queries = " ".join(f"digits/{digit}/{index:04}.png" for digit, index in ((0, 0), (3, 3), (4, 4), (7, 7)))
-    terminal("neighbours", f"hypersphere neighbours digits.npz {queries} --page near.html", last=8)
+    run(f"hypersphere neighbours digits.npz {queries} --page near.html")
     screenshot("neighbours", Path("near.html"), height=500)
 
 
-def collapse() -> None:
-    terminal("collapse", "hypersphere pretrain byol --data digits --no-predictor --norm none --tau 0.9 --epochs 10 "
-             "--knn-every 1 --on-collapse stop --out runs/collapsed", status=2)  # fmt: skip
-
-
-ALL = (start, demo, pretrain, neighbours, collapse)
+ALL = (start, demo, diagnose, neighbours)
 
 
 def main(names: list[str]) -> None:

@@ -190,8 +190,8 @@ def test_files_and_images_in_memory_are_not_mistaken():
 
 def test_the_command_lists_and_counts(home, capsys, monkeypatch):
     assert main(["data"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names[:5] == ["digits", "cifar10", "cifar100", "stl10", "imagenet"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["digits", "cifar10", "cifar100", "stl10", "imagenet"]
     source = FILE_SOURCES["imagenet"]
     monkeypatch.setitem(FILE_SOURCES, "imagenet", type(source)(source.find, 3, source.summary))
     assert main(["data", "imagenet", "--root", str(home)]) == 0

@@ -80,7 +80,7 @@ def test_unreadable_files_are_left_out_and_listed(digits, tmp_path, capsys, monk
         (folder / f"0{n}-bad.png").write_bytes(b"junk")
     assert main(["embed", str(digits), str(folder), "-o", str(out), "--device", "cpu"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == f"{out}: 6 images, 128 numbers each; 9 unreadable\n"
+    assert printed.out.splitlines()[0] == f"{out}: 6 images, 128 numbers each; 9 unreadable"
     assert "9 files could not be read: 00-bad.png (not an image)" in printed.err
     listed = (tmp_path / "out.unreadable.tsv").read_text().splitlines()
     assert listed == [f"{folder}/0{n}-bad.png\tnot an image" for n in range(9)]

@@ -104,7 +104,9 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     record = {"hash": config.hash, "step": 1, "validation": {"knn": {"top1": 50.0}}}
     (run / "evaluation.json").write_text(json.dumps(record))
     assert main(["export", str(run)]) == 0
-    assert capsys.readouterr() == (f"written to {run}/export: card.json, encoder.safetensors\n", "")
+    written, suggested = capsys.readouterr().out.splitlines()
+    assert written == f"written to {run}/export: card.json, encoder.safetensors"
+    assert suggested == f"next: hypersphere embed {run}/export FOLDER_OF_IMAGES -o embeddings.npz"
     (run / "export/notes.txt").touch()
     assert main(["export", str(run)]) == 0
     assert "notes.txt" not in capsys.readouterr().out

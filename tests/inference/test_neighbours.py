@@ -128,7 +128,7 @@ def test_the_page_has_the_pictures_and_needs_nothing_else(digits, drawn, tmp_pat
     words = ["neighbours", out, *drawn[1][:2], "--count", 4, "--page", page]
     assert main(list(map(str, words))) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"written to {page}"
+    assert lines[-1] == f"written to {page}: open it in a browser"
     found = Tree(page.read_text())
     pictures = [tag for tag in found.elements if tag[1].get("role") == "img"]
     assert len(pictures) == 10

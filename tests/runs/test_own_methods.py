@@ -88,7 +88,7 @@ def test_a_method_of_ones_own(own_folder, capsys):
     assert main(["methods", "own_nets:Mine-mhe"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("own_nets:Mine-mhe\n\nViews alike, projections apart.\n\n")
-    assert told.endswith(", energy 10.0, energy_layers\n    heads, projection 8\n")
+    assert ", energy 10.0, energy_layers\n    heads, projection 8\n" in told
     again = hs.pretrain(import_reference("own_nets:Mine"), "digits", encoder="own_nets:Small", epochs=1, progress=False)
     assert again.config.method == "own_nets:Mine"
     assert again.config.energy == again.config.uniformity == 0
