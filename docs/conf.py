@@ -37,7 +37,7 @@ nb_merge_streams = True
 nitpicky = False
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
 default_role = "code"  # docstrings write `names` as in Markdown
@@ -45,6 +45,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 add_module_names = False
+python_maximum_signature_line_length = 80
 
 html_theme = "furo"
 html_title = "hypersphere"

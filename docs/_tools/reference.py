@@ -86,7 +86,7 @@ def _table(title: str, rows: list[str], level: int = 2) -> list[str]:
 def api_page(title: str, module: str, names: list[str] | None) -> str:
     package = import_module(module) if module else hs
     about = (inspect.getdoc(package) or "").split("\n\n")[0] if module else ""
-    lines = [f"# {title}\n", f"`{module or 'hypersphere'}`: {about}\n" if about else ""]
+    lines = [f"# {title}\n", f"`{module}`: {about}\n" if about else "", _how_to_import(package, module)]
     for name in names or package.__all__:
         found = getattr(package, name)
         kind = "class" if inspect.isclass(found) else "function" if inspect.isfunction(found) else ""
@@ -95,10 +95,29 @@ def api_page(title: str, module: str, names: list[str] | None) -> str:
             lines += [f"`{name}` is documented under [{package_of}](api-{package_of}.md).\n"]
         elif kind:
             lines += ["```{eval-rst}", f".. auto{kind}:: {module or 'hypersphere'}.{name}"]
-            lines += ["   :members:", "   :inherited-members: Module, Optimizer, object"] if _has_members(found) else []
+            lines += (
+                [
+                    "   :members:",
+                    "   :inherited-members: Module, Optimizer, object",
+                    "   :exclude-members: extra_repr, Options",
+                ]
+                if _has_members(found)
+                else []
+            )
             lines += ["```", ""]
     return "\n".join(lines)
 
 
+def _how_to_import(package: Any, module: str) -> str:
+    """A line on where the names are, after `import hypersphere as hs`."""
+    if not module:
+        return "All of these are names of `hypersphere`, as in `hs.pretrain`.\n"
+    both = [f"`hs.{name}`" for name in package.__all__ if name in hs.__all__]
+    also = f" These are also names of `hypersphere`: {', '.join(both)}." if both else ""
+    path = module.replace("hypersphere", "hs")
+    return f"Write `{path}.NAME`.{also} Labels such as eq:align are equations of the paper.\n"
+
+
 def _has_members(found: Any) -> bool:
-    return found in (hs.Run, hs.Diagnosis, hs.data.Dataset, hs.data.Images)
+    with_members = (hs.Run, hs.Diagnosis, hs.data.Dataset, hs.data.Images, hs.methods.Method)
+    return found in with_members or (inspect.isclass(found) and issubclass(found, hs.regularize.WeightRegularizer))

@@ -186,3 +186,20 @@ def test_what_cannot_be_looked_at_is_told(target, told):
         hs.diagnose(target)
     with pytest.raises(UserError, match=r"`images` must be a whole number of at least 2, got 3.5"):
         hs.diagnose(np.ones((3, 3)), images=3.5)
+
+
+def test_a_model_of_timm_is_shown_what_it_was_trained_on():
+    timm = pytest.importorskip("timm")
+    network = timm.create_model("vit_tiny_patch16_224.augreg_in21k", num_classes=0)  # mean and std 0.5
+    seen = []
+    network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach()))
+    black_and_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 224, 224)
+    hs.diagnose(network, data=black_and_white)
+    assert min(float(view.min()) for view in seen) == -1
+    assert max(float(view.max()) for view in seen) == 1
+
+
+def test_few_rows_are_told():
+    *_, rows = hs.diagnose(torch.randn(20, 64)).findings
+    assert (rows.name, rows.value, rows.health) == ("rows", 20, "")
+    assert all(finding.name != "rows" for finding in hs.diagnose(torch.randn(100, 64)).findings)

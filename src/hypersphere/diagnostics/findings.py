@@ -15,6 +15,7 @@ from hypersphere.util.statistics import Estimate
 
 Health = Literal["good", "weak", "bad", ""]  # "": no judgement
 BARS = "▁▂▃▄▅▆▇█"
+FEW_ROWS = 100  # below, measures say little about the features of other images
 
 
 class Finding(NamedTuple):
@@ -51,7 +52,13 @@ def findings_of(cloud: Cloud) -> list[Finding]:
         found += [_uniformity(cloud), _energy(cloud)]
         found += [_rank(name, float(rank(cloud.sample)), cloud) for name, rank in ranks.items()]
         found += [_spread(cloud), _circle(cloud)]
+        found += _few_rows(cloud.rows - cloud.zeros)
     return found
+
+
+def _few_rows(rows: int) -> list[Finding]:
+    sentence = "too few rows to judge features by: all measures are uncertain"
+    return [Finding("rows", Estimate(rows), f"at least {FEW_ROWS}", sentence)] if rows < FEW_ROWS else []
 
 
 def alignment_finding(one: Tensor, other: Tensor) -> Finding:

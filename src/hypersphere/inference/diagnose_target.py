@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -115,6 +115,7 @@ def resolve_subject(target: str | Path | Run | nn.Module, options: DiagnoseOptio
         encoder.to(pick_device(options.device))
     config, channels = recipe("byol", "digits", root=options.root), _channels(encoder, options.data)
     shown = _images_to_show(config, options, options.images or 256, _like_photographs(options.data, channels))
+    shown = shown._replace(recipe=_normalized_as_stated(encoder, shown.recipe))
     return _make_subject(title, encoder, {"encoder": encoder}, shown, channels, _sides(encoder, options))
 
 
@@ -282,9 +283,23 @@ def _sides(network: nn.Module, options: DiagnoseOptions) -> tuple[int, ...]:
     return (224, 32, 8) if large else (32, 224, 8)
 
 
+def _stated_by_timm(network: nn.Module) -> dict[str, Any]:
+    """The input of a model of timm: input_size, mean, std and more; empty for other models."""
+    return getattr(network, "pretrained_cfg", None) or getattr(network, "default_cfg", None) or {}
+
+
+def _normalized_as_stated(network: nn.Module, recipe: ViewPipeline) -> ViewPipeline:
+    """The recipe with the mean and standard deviation that a model of timm states; for grey images, their averages."""
+    stated = [tuple(map(float, _stated_by_timm(network).get(name) or ())) for name in ("mean", "std")]
+    if not all(stated):
+        return recipe
+    mean, std = stated if len(recipe.mean) == len(stated[0]) else [(sum(values) / len(values),) for values in stated]
+    return replace(recipe, mean=mean, std=std)
+
+
 def _own_side(network: nn.Module) -> int | None:
     """The side that the network itself states: ours, timm, ViTs of torchvision, Hugging Face."""
-    timm = getattr(network, "pretrained_cfg", None) or getattr(network, "default_cfg", None) or {}
+    timm = _stated_by_timm(network)
     stated = (
         getattr(network, "input_size", None),
         getattr(getattr(network, "patch_embed", None), "img_size", None),
