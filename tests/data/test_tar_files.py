@@ -171,3 +171,29 @@ def test_behind_a_url(folder):
         )
         assert [batch.pixels.flatten().tolist() for batch in batches] == [[3, 20], [7]]
         server.shutdown()
+
+
+def test_a_table_names_members(folder, tmp_path):
+    """With labels, a split and groups, as for a folder."""
+    table, shards = tmp_path / "labels.csv", str(folder / "part-*.tar")
+    rows = [f"s/{n:04}.png,{'ab'[n % 2]},{'test' if n < 6 else 'train'},g{n // 2}" for n in range(36)]
+    table.write_text("\n".join(["path,label,split,group", *rows]))
+    dataset = hs.data.Dataset.resolve(hs.data.DataSpec(shards, labels=str(table)))
+    train, test = dataset.split("test")
+    assert (len(train), len(test)) == (30, 6)
+    assert [train.classes[label] for label in test.labels.tolist()] == ["a", "b"] * 3
+    assert len(train.groups.unique()) == 15
+    with pytest.raises(UserError, match="has no test set: add a column split in `labels`"):
+        hs.data.Dataset.resolve(hs.data.DataSpec(shards)).split("test")
+    table.write_text("path,label\nelsewhere.png,a\n")
+    with pytest.raises(UserError, match=r"names none of the images, such as s/0000.png: .* in tar files, member names"):
+        hs.data.Dataset.resolve(hs.data.DataSpec(shards, labels=str(table))).split("validation")
+
+
+def test_a_table_needs_members_with_different_names(tmp_path):
+    for shard in range(2):
+        packed(tmp_path / f"part-{shard}.tar", ("a.png", picture(shard)))
+    (tmp_path / "labels.csv").write_text("path,label\na.png,x\n")
+    labelled = hs.data.DataSpec(str(tmp_path / "part-*.tar"), labels=str(tmp_path / "labels.csv"))
+    with pytest.raises(UserError, match=r"member names that differ, but several tar files have a.png"):
+        hs.data.Dataset.resolve(labelled).split("validation")

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -26,7 +27,7 @@ from hypersphere.data.label_table import parts_from
 from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.survey import Survey, survey
 from hypersphere.data.tar_files import list_shards
-from hypersphere.data.tar_members import file_or_member
+from hypersphere.data.tar_members import MEMBER, file_or_member
 from hypersphere.errors import UserError, permission_errors_as_user_errors
 from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json
@@ -39,6 +40,8 @@ UNLABELLED = ("unlabeled", "unlabelled")  # folders of unlabelled training image
 
 class FileDataset(Dataset):
     """Base class of folders and tar files: lists of files, which a run keeps in its folder."""
+
+    test_wanted = "folders train and test (or val), or a column split in `labels`"
 
     @abstractmethod
     def find(self) -> dict[str, Listing]:
@@ -66,8 +69,7 @@ class FileDataset(Dataset):
             return self.found_again(run, *saved_files(run / FILES))
         train = self.parts["train"]
         if holdout == "test":
-            wanted = "folders train and test (or val), or a column split in `labels`"
-            return train, test_of(self.parts, self.name, wanted)
+            return train, test_of(self.parts, self.name, self.test_wanted)
         if "val" in self.parts:
             return train, self.parts["val"]
         rest, held_out = held_out_of(train.labels, len(train), train.groups)
@@ -177,11 +179,21 @@ class FolderDataset(FileDataset):
 class ShardDataset(FileDataset):
     """Images in tar files, local or behind a URL."""
 
+    test_wanted = "a column split in `labels`"
+
     def find(self) -> dict[str, Listing]:
         files = list_shards(self.name)
         if self.options.labels is None:
             return {"train": files}
-        return parts_from(Path(self.options.labels), files, Path(self.name))
+        return parts_from(Path(self.options.labels), files, Path(), names=_member_names(files))
+
+
+def _member_names(files: Listing) -> list[str]:
+    """The names of the members of tar files, which a table of labels refers to."""
+    names = [match["name"] for path in files.paths if (match := MEMBER.fullmatch(str(path)))]
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise UserError(f"`labels` needs member names that differ, but several tar files have {printable(twice[0])}")
+    return names
 
 
 def all_images(where: str) -> Listing:

@@ -25,7 +25,9 @@ class Row(NamedTuple):
     group: str = ""
 
 
-def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, str] = {}) -> dict[str, Listing]:
+def parts_from(
+    table: Path, files: Listing, folder: Path, parts: Mapping[str, str] = {}, names: Sequence[str] = ()
+) -> dict[str, Listing]:
     """Read labels, split and groups of the files from a CSV file.
 
     Args:
@@ -35,6 +37,7 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
         files: The image files below the folder.
         folder: The folder.
         parts: Subfolder of `folder` → split of its images, if the column split does not give one.
+        names: Name of each file in the column path, relative to `folder`. By default the files' own paths.
 
     Returns:
         The labelled files of each split; only "train" if neither the column split nor `parts` says otherwise.
@@ -42,7 +45,8 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
     Raises:
         UserError: If the table cannot be read, does not match the files, or contradicts itself.
     """
-    rows, names = _by_place(table, folder), list(map(str, files.paths))
+    rows, names = _by_place(table, folder), [str(folder / name) for name in names or files.paths]
+    example = printable(names[0])
     if rows.keys().isdisjoint(names):  # one may name a symbolic link, the other its target
         rows, names = {os.path.realpath(name): row for name, row in rows.items()}, list(map(os.path.realpath, names))
     matched = [rows.get(name, Row()) for name in names]
@@ -50,8 +54,8 @@ def parts_from(table: Path, files: Listing, folder: Path, parts: Mapping[str, st
     number = {name: n for n, name in enumerate(classes)}
     labels = torch.tensor([number.get(row.label, -1) for row in matched])
     if not (labels >= 0).any():
-        problem = f"`labels` {table} names none of the images below {folder}, such as {printable(files.paths[0])}"
-        raise UserError(f"{problem}: use absolute paths, or paths relative to that folder")
+        problem = f"`labels` {table} names none of the images, such as {example}"
+        raise UserError(f"{problem}: use absolute paths, or paths relative to the folder; in tar files, member names")
     _check_names(table, rows, names)
     files = replace(files, labels=labels, classes=classes, groups=_groups(matched))
     default = [

@@ -30,7 +30,8 @@ class Survey(NamedTuple):
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
         low, median, high = self.sides
-        broken = f"; {self.unreadable} of {self.looked_at} checked files are not images" if self.unreadable else ""
+        verb = "is not an image" if self.unreadable == 1 else "are not images"
+        broken = f"; {self.unreadable} of {self.looked_at} checked files {verb}" if self.unreadable else ""
         sides = f"shorter side {low} to {high} pixels (median {median})"
         return f"{self.images:,} images ({kinds}), {sides}{broken}{self._range_warning}"
 

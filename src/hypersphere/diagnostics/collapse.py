@@ -14,10 +14,10 @@ from hypersphere.util.console import notify
 
 VARIES, RANK = 0.05, 1.5  # features with a spread or an effective rank below count as collapsed
 REMEDIES = {  # by the option that each changes
+    "norm": "`norm` batch",
     "lr": "a smaller `lr`",
     "warmup": "a longer `warmup`",
     "tau": "a `tau` nearer to 1",
-    "norm": "`norm` batch",
     "energy": "an `energy` on the encoder",
 }
 

@@ -271,7 +271,8 @@ def _announce(config: Config, split: Split) -> None:
                 f"{name} is defined in a script, so only that script can load the run: move it to a module to share it"
             )
     side = view_pipeline(config).size
-    plan = f"{config.encoder}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
+    stem = " (cifar stem)" if config.stem == "cifar" and config.encoder.startswith("torchvision/resnet") else ""
+    plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     apart = "held out" if split.apart else "of them monitored"
     notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
     if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
