@@ -69,8 +69,14 @@ def configuration_page() -> str:
     lines.append("## Options of methods\n")
     for method in METHODS:
         default, helps = recipe(method), attribute_docstrings(config_type(method))
+        differing = [
+            f"`{name}` `{format_value(getattr(default, name))}`"
+            for name in default.differences(byol)
+            if name != "method"
+        ]
         own = [name for name in vars(default) if name in option_names(method) - shared - {"method"}]
-        lines += _table(f"`{method}`", [_row(name, getattr(default, name), helps) for name in own], 3)
+        lines += [f"### {method}\n", f"Defaults that differ from BYOL's: {', '.join(differing) or 'none'}.\n"]
+        lines += _table("", [_row(name, getattr(default, name), helps) for name in own])
     return "\n".join(lines)
 
 
@@ -79,8 +85,9 @@ def _row(name: str, default: Any, helps: dict[str, str]) -> str:
     return f"| `{name}` | `{format_value(default)}` | {text} |"
 
 
-def _table(title: str, rows: list[str], level: int = 2) -> list[str]:
-    return [f"{'#' * level} {title}\n", "| option | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+def _table(title: str, rows: list[str]) -> list[str]:
+    head = [f"## {title}\n"] if title else []
+    return [*head, "| option | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
 
 
 def api_page(title: str, module: str, names: list[str] | None) -> str:

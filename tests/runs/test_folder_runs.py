@@ -101,7 +101,10 @@ def test_labels_from_a_table(folder, tmp_path, monkeypatch):
         assert agreeing(older, older.replace(labels=said), run.path) == older
     for content, told in (
         ("a,b\n1,2", "columns path and label"),
-        ("path,label\nx.png,cat", "names none of the images below .*: use absolute paths, or paths relative to that"),
+        (
+            "path,label\nx.png,cat",
+            "names none of the images, such as .*: use absolute paths, or paths relative to the folder",
+        ),
     ):
         (tmp_path / "labels.csv").write_text(content)
         with pytest.raises(UserError, match=told):

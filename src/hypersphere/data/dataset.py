@@ -49,7 +49,8 @@ class DataSpec(NamedTuple):
         holdout: "validation" holds out part of the training images, "test" the test set.
         labels: CSV file with the labels of a folder's images.
         white: Value of white in 16-bit images (None: 65535).
-        size: Side of the encoder's input in pixels (None: 224 for folders and arrays).
+        size: Side of the encoder's input in pixels (None: 224 for folders and arrays; `hs.pretrain`
+            chooses it from the images).
         root: Folder of the files of a named dataset, or the new location of a folder that has moved.
         workers: Number of worker processes that read images (None: chosen from the number of cores).
 

@@ -28,7 +28,7 @@ def hyperspherical_energy(
     """Hyperspherical energy of the rows of a matrix: the Riesz energy of their directions (Liu et al., 2018).
 
     It sums ‖ŵᵢ − ŵⱼ‖^−s over the ordered pairs i ≠ j (eq:min), or the angle to the power −s (eq:min_angular). At s = 0
-    the potential is −log. Lower is more even. Exact duplicates count as if they were the angle `potentials.floor`
+    the potential is −log. Lower is more even. Exact duplicates count as if they were an angle of √eps
     apart (3.5e-4 in float32), and have zero gradient.
 
     Args:

@@ -62,7 +62,7 @@ def koleo(x: Tensor) -> Tensor:
     """KoLeo: minus the mean log distance to the nearest neighbour (Sablayrolles et al., 2019, eq. 2).
 
     Lower is more spread. The nearest neighbour has the greatest cosine; the search takes O(N·D) memory. Neighbours
-    whose squared angles differ by at most θ₀² count as equally near, with θ₀ = `potentials.floor` (float32: 3.5e-4).
+    whose squared angles differ by at most θ₀² count as equally near, with θ₀ = √eps (float32: 3.5e-4).
     The gradient reaches both points. Below θ₀ the logarithm of the squared distance continues as its tangent, so
     duplicates have the value ½ − log θ₀ and zero gradient. A zero row has zero gradient. DINOv2 uses the weight 0.1.
 
