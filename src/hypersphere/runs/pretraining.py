@@ -14,7 +14,7 @@ from typing import Any, Unpack, overload
 import torch
 from torch import Tensor
 
-from hypersphere.config import Config, recipe
+from hypersphere.config import Config, format_value, recipe
 from hypersphere.data import Dataset, Images, Loader, Split
 from hypersphere.data.dataset import ImageSet, Unreadable
 from hypersphere.data.loader import center_view
@@ -207,8 +207,8 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
     """Train; `path` is the folder of a run to continue."""
     how = training_execution(config)
     with joined(how.device, config.timeout):
-        first = result_of_first(lambda: config.hash)
-        agreed(lambda: _check_same(config.hash, first))
+        first = result_of_first(lambda: config)
+        agreed(lambda: _check_same(config, first))
         if path is None and job() is not None:
             path = begun = result_of_first(lambda: _find_begun(config))
             if begun is not None:
@@ -216,10 +216,12 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
         return _train_jointly(config, path, how, progress and is_main_process())
 
 
-def _check_same(own: str, first: str) -> None:
-    if own != first:
-        differing = f"the config of rank 0 has hash {first}, that of another rank {own}"
-        raise UserError(f"ranks were started with different options ({differing}): pass the same options to each")
+def _check_same(own: Config, first: Config) -> None:
+    if own.hash == first.hash:
+        return
+    names = dict.fromkeys((*first.differences(own), *own.differences(first)))
+    zero, other = (", ".join(f"{n}={format_value(getattr(c, n, None))}" for n in names) for c in (first, own))
+    raise UserError(f"ranks were started with different options: rank 0 has {zero}, rank {rank()} has {other}")
 
 
 def _train_jointly(config: Config, path: Path | None, how: Execution, progress: bool) -> Run:
