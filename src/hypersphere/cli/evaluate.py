@@ -65,7 +65,7 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
 
     from hypersphere.util.console import table_console
 
-    table = Table("probe", title=title)
+    table = Table("probe")
     table.add_column("top-1 %", justify="right")
     table.add_column("top-5 %", justify="right")
     for name, values in found.items():
@@ -73,6 +73,7 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
             interval = f" ± {values['interval']:.2f}" if "interval" in values else ""
             top5 = f"{values['top5']:.2f}" if "top5" in values else "–"
             table.add_row(_probe_title(name, values), f"{values['top1']:.2f}{interval}", top5)
+    print(title)  # the table would wrap it to its own width
     table_console().print(table)
     for name, values in found.items():
         if "images" in values:
