@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def run(words: Sequence[str]) -> None:
     for part, rows in found.items():
         _print_table(part, rows)
     print(f"written to {file}")
+    if options.peer is None:
+        print_next("bench", "--peer", "lightly")
 
 
 def _configs(options: BenchOptions) -> "list[Config]":

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
 
@@ -46,3 +47,5 @@ def run(words: Sequence[str]) -> None:
     if options.page is not None:
         write_gallery(options.page, found, file)
         print(f"written to {options.page}: open it in a browser")
+    else:
+        print_next("neighbours", file, *queries, "--page", "neighbours.html")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import OPTIONAL_VALUE, parse
 from hypersphere.errors import UserError
 from hypersphere.sweeps import FanOut
@@ -88,6 +89,7 @@ def run(words: Sequence[str]) -> None:
         list_overview(evidence, seeds, protocol, options.device)
         if not evidence.results:
             print(f"No results in {options.results}: the project's results are in its repository, in results.")
+        print_next("reproduce", "NAME", "--dry-run")
     elif options.dry_run:
         if isinstance(wanted, Table):
             list_tables(evidence, seeds, protocol, options.device, [wanted])
