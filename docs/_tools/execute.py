@@ -88,7 +88,7 @@ def blocks_of(text: str) -> Iterator[Block]:
 
 
 def photos(folder: Path) -> None:
-    """photos/{cats,dogs}/*.jpg: 48 crops of two photographs that scikit-learn has."""
+    """photos/{temples,flowers}/*.jpg: 48 crops of two photographs that scikit-learn has."""
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
