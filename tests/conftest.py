@@ -12,6 +12,12 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on the CPU; read when they are defined
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _home_of_tests(tmp_path_factory):
+    """The record of files that the user wrote is not the one of whoever runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(autouse=True)
 def _one_thread_and_a_seed():
     torch.set_num_threads(1)

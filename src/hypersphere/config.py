@@ -17,7 +17,7 @@ from hypersphere.methods.options import SHARED_DEFAULTS, MultiCropOptions, metho
 from hypersphere.methods.recipes import parse_name, published_recipe, recipe_on
 from hypersphere.presets import data_options
 from hypersphere.util.option_fields import check_limits, coerce, option
-from hypersphere.util.references import is_reference
+from hypersphere.util.references import allow, is_allowed, is_reference
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Switch = Literal["auto", "on", "off"]
@@ -203,7 +203,7 @@ class Config(_Unused):
             raise UserError(f"`{name}` must be {expected}, got {getattr(self, name)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Config.from_json, (self.to_json(),)
+        return _from_process, (self.to_json(),)
 
     def replace(self, **options: Any) -> "Config":
         """Return a config with some options changed. With another `method`, options that it does not have are dropped.
@@ -234,23 +234,22 @@ class Config(_Unused):
         return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
 
     @staticmethod
-    def from_json(saved: Mapping[str, Any], *, import_method: bool = True) -> "Config":
+    def from_json(saved: Mapping[str, Any]) -> "Config":
         """Return a saved config.
 
         Options that its method does not have are dropped; runs of earlier versions have some. They still count in the
-        hash, so that it stays as it was.
+        hash, so that it stays as it was. A method that is not one of ours is imported only if the user named its module
+        or trusts a file that names it (`util/trust.py`). Otherwise the config has no options of the method.
 
         Args:
             saved: What `to_json` returned.
-            import_method: Whether a method of the user's own may be imported. If not, or if that fails, the config has
-                no options of the method.
 
         Raises:
             UserError: If an option is unknown, or a value is wrong.
         """
         saved = dict(saved)
         method = saved.get("method", Config.method)
-        kind = _saved_type(method, import_method)
+        kind = _saved_type(method)
         known = {name: value for name, value in saved.items() if name in _declared(kind)}
         unused = {}
         for name, value in saved.items():
@@ -329,11 +328,23 @@ def _compose(kind: type[Method], method: str) -> type[Config]:
     return cast(type[Config], made)
 
 
-def _saved_type(method: str, import_method: bool) -> type[Config]:
-    """Return the class of a saved config: without options of the method if that cannot be imported."""
+def _from_process(saved: Mapping[str, Any]) -> Config:
+    """Return the config that another process of ours sent."""
+    for name in code_named_in(saved).values():
+        allow(name)
+    return Config.from_json(saved)
+
+
+def code_named_in(saved: Mapping[str, Any]) -> dict[str, str]:
+    """Return the references to code in a saved config, by option."""
+    return {name: saved[name] for name in ("method", "encoder", "regularizer", "data") if is_reference(saved.get(name))}
+
+
+def _saved_type(method: str) -> type[Config]:
+    """Return the class of a saved config: without options of the method if that may not or cannot be imported."""
     if not is_reference(method):
         return config_type(method)
-    if import_method:
+    if is_allowed(method):
         with contextlib.suppress(Exception):  # whatever the user's module raises
             return config_type(method)
     return _compose(Method, method)

@@ -24,6 +24,7 @@ from hypersphere.runs import recipes
 from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.pretraining import agreeing
 from hypersphere.train import record
+from hypersphere.util.trust import trust
 from tests.folders import SMALL, draw, weights
 from tests.processes import without_privileges
 
@@ -344,6 +345,7 @@ def test_a_portrait_shows_what_the_run_held_out_whatever_has_come_since(folder, 
     listed = json.loads((twin / "files.json").read_text())
     listed["held_out"] = {name: values[1:] for name, values in listed["held_out"].items()}
     (twin / "files.json").write_text(json.dumps(listed))
+    trust(twin)
     assert torch.equal(read_run_data(twin, "cpu", None).seen.sample.images.pixels, wanted[1:])
 
 

@@ -16,6 +16,7 @@ from hypersphere.nn import build_encoder
 from hypersphere.runs.build import build_method
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.runs.results import read_results
+from hypersphere.util.trust import trust
 from tests.networks import those_of
 
 WRITTEN = Path(__file__).parents[1] / "fixtures/v0.1.0"
@@ -26,10 +27,11 @@ QUERIES = [f"pictures/red/{n:02}.png" for n in (0, 2, 4)]
 
 @pytest.fixture
 def there(tmp_path, monkeypatch):
-    """A copy of the fixtures, which is the current folder. Their encoder can be imported."""
+    """A copy of the fixtures, which is the current folder and trusted. Their encoder can be imported."""
     folder = Path(shutil.copytree(WRITTEN, tmp_path / "v0.1.0"))
     monkeypatch.syspath_prepend(WRITTEN)
     monkeypatch.chdir(folder)
+    trust(folder)
     return folder
 
 

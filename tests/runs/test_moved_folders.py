@@ -12,6 +12,7 @@ from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.inference.exporting import export
 from hypersphere.report.run_data import read_run_data, sample_of
+from hypersphere.util.trust import trust
 from tests.folders import SMALL, weights
 from tests.processes import without_privileges
 
@@ -58,6 +59,7 @@ def test_a_root_that_an_older_run_kept_is_no_move(folder, tmp_path):
     record = json.loads((run.path / "run.json").read_text())
     record["config"]["root"] = "somewhere"
     (run.path / "run.json").write_text(json.dumps(record))
+    trust(run.path)
     assert hs.load_run(run.path, "cpu").evaluate("knn") == run.evaluate("knn")
     assert hs.diagnose(run.path, device="cpu").findings == hs.diagnose(run).findings
     assert read_run_data(run.path, "cpu", None).seen

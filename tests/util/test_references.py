@@ -166,29 +166,6 @@ def test_what_is_wrong_with_it_is_told(here, name, told):
     assert not (here / "runs").exists()
 
 
-def test_a_card_gets_no_code_from_the_folder_one_is_in(here, monkeypatch):
-    (here / "own_nets.py").write_text(MODULE + "print('run')")
-    hs.pretrain("byol", data="digits", encoder="own_nets:Small", epochs=1, hidden=16, out="run", progress=False)
-    assert main(["export", "run"]) == 0
-    assert hs.load("run/export").features == 24  # imported already
-    sys.modules.pop("own_nets")
-    assert str(here) in sys.path  # for code that was named by who ran it, of this folder
-    with pytest.raises(UserError, match="there is no module own_nets on Python's path: import it first"):
-        hs.load("run/export")
-    assert "own_nets" not in sys.modules
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(here)])
-    monkeypatch.syspath_prepend(str(here))
-    assert hs.load("run/export").features == 24
-
-
-def test_a_card_calls_nothing_of_pythons_own(here):
-    hs.pretrain("byol", data="digits", epochs=1, hidden=16, out="run", progress=False)
-    card = hs.export("run") / "card.json"
-    card.write_text(json.dumps({**json.loads(card.read_text()), "encoder": "os:abort"}))
-    with pytest.raises(UserError, match="os:abort: Python's own modules have no networks"):
-        hs.load("run/export")
-
-
 def test_shared_weights_are_exported(here):
     tied = """
 class Tied(Small):

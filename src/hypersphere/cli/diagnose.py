@@ -35,6 +35,8 @@ class DiagnoseOptions:
     """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
     out: Annotated[Path | None, arg(aliases=["-o"])] = None
     """Also write all measures to this JSON file."""
+    trust: bool = False
+    """Use code and images that the run or exported encoder names. What you made does not need it."""
 
 
 def run(words: Sequence[str]) -> None:

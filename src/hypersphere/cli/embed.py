@@ -25,6 +25,8 @@ class EmbedOptions:
     """Processes that decode image files. None: one per core if there is a GPU, else none."""
     device: str = "auto"
     """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
+    trust: bool = False
+    """Import and run code that the run or exported encoder names. What you made does not need it."""
 
 
 def run(words: Sequence[str]) -> None:
@@ -32,6 +34,7 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.inference.embed import embed
 
     out, device, workers = options.out, options.device, options.workers
-    found = embed(options.run, options.images, out, device=device, workers=workers, progress=True)
+    trust = options.trust
+    found = embed(options.run, options.images, out, device=device, workers=workers, trust=trust, progress=True)
     print(f"{out}: {found.images:,} images, {found.dimensions} numbers each; {len(found.unreadable)} unreadable")
     print_next("neighbours", out, "IMAGE", "--page", "neighbours.html")

@@ -35,13 +35,16 @@ class EvaluateOptions:
     """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
     root: Path | None = None
     """Folder of the dataset files, or the new location of the run's images. None: the run's."""
+    trust: bool = False
+    """Import and run code that the run names: its author's own method, encoder, regularizer or data. Runs that you made
+    do not need it."""
 
 
 def run(words: Sequence[str]) -> None:
     options = parse("evaluate", EvaluateOptions, words)
     from hypersphere.runs.run import load_run
 
-    run = load_run(options.run, options.device, root=None if options.transfer else options.root)
+    run = load_run(options.run, options.device, root=None if options.transfer else options.root, trust=options.trust)
     if options.transfer:
         run.config = run.config.replace(root=options.root or run.config.root)
     probes = options.probes or (TRANSFER_PROBES if options.transfer else PROBES)

@@ -21,12 +21,15 @@ class ExportOptions:
     """Folder to write to. None: `export` in the run's folder."""
     format: Literal["safetensors", "onnx"] = "safetensors"
     """onnx: also write an ONNX file, for batches of any size."""
+    trust: bool = False
+    """Import and run code that the run names: its author's own method, encoder, regularizer or data. Runs that you made
+    do not need it."""
 
 
 def run(words: Sequence[str]) -> None:
     options = parse("export", ExportOptions, words)
     from hypersphere.inference.exporting import FILES, export
 
-    folder = export(options.run, options.out, options.format)
+    folder = export(options.run, options.out, options.format, trust=options.trust)
     print(f"written to {folder}: {', '.join(FILES[options.format])}")
     print_next("embed", folder, "FOLDER_OF_IMAGES", "-o", "embeddings.npz")

@@ -27,6 +27,8 @@ class NeighboursOptions:
     """Folder of the run or the exported encoder that made FILE, if it has moved. None: the folder that FILE names."""
     device: str = "auto"
     """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
+    trust: bool = False
+    """Use images that FILE names, and code that its encoder names. What you made does not need it."""
 
 
 def run(words: Sequence[str]) -> None:
@@ -35,11 +37,15 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.report.gallery import write_gallery
     from hypersphere.util.files import check_file
     from hypersphere.util.text import printable
+    from hypersphere.util.trust import trust
 
     if options.page is not None:
         check_file(options.page, "page")
     file, queries = options.file, options.query
-    found = neighbours(file, queries, count=options.count, encoder=options.encoder, device=options.device)
+    if options.trust:
+        trust(file)
+    count, encoder, device = options.count, options.encoder, options.device
+    found = neighbours(file, queries, count=count, encoder=encoder, device=device, trust=options.trust)
     for one in found:
         print(f"{printable(one.query)}:")
         for path, cosine in one.neighbours:

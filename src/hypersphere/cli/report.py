@@ -22,11 +22,13 @@ class ReportOptions:
     """Device, such as cpu or cuda:1. auto: the GPU if there is one."""
     root: Path | None = None
     """Folder of the dataset files, or the new location of the runs' images. None: that of each run."""
+    trust: bool = False
+    """Use code and images that the runs name. Runs that you made do not need it."""
 
 
 def run(words: Sequence[str]) -> None:
     options = parse("report", ReportOptions, words)
     from hypersphere.report.page import write_report
 
-    write_report(options.run, options.out, options.device, options.root, progress=True)
+    write_report(options.run, options.out, options.device, options.root, trust=options.trust, progress=True)
     print(f"written to {options.out}: open it in a browser")

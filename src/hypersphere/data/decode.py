@@ -5,6 +5,7 @@ import io
 import os
 import stat
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from hypersphere.errors import first_line
 
 WHITE = 65535  # default value of white in 16-bit grey files
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "TGA")  # names of Pillow
 
 
 class Unreadable(Exception):
@@ -37,7 +39,7 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: i
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about large images and odd metadata
-            image = Image.open(io.BytesIO(_content(file)) if isinstance(file, Path | bytes) else file)
+            image = open_image(io.BytesIO(_content(file)) if isinstance(file, Path | bytes) else file)
             if side is not None and image.format == "JPEG":
                 scale = max(1, min(image.size) // side)
                 image.draft("RGB", (image.width // scale, image.height // scale))
@@ -53,6 +55,22 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: i
         raise Unreadable("file not found") from None
     except Exception as error:  # decoders raise all kinds of errors
         raise Unreadable(first_line(error)) from None
+
+
+def open_image(file: IO[bytes]) -> Any:
+    """`PIL.Image.open` for the formats of `FORMATS` alone. Others may start programs, as PostScript does."""
+    from PIL import Image
+
+    return Image.open(file, formats=_known_formats())
+
+
+@cache
+def _known_formats() -> tuple[str, ...]:
+    """Those that this version of Pillow can read."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def as_rgb(image: Any, white: int | None = None) -> Any:
@@ -112,12 +130,10 @@ def open_file(path: Path) -> IO[bytes]:
 
 def _is_plain(content: bytes, side: int | None) -> bool:
     """Whether the header says RGB or grey, and the image is less than twice as large as `side`."""
-    from PIL import Image
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(content))
+            image = open_image(io.BytesIO(content))
     except Exception:
         return False
     small = image.width * image.height < 50_000_000 and (side is None or min(image.size) < 2 * side)

@@ -32,6 +32,7 @@ from hypersphere.errors import UserError, permission_errors_as_user_errors
 from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json
 from hypersphere.util.text import printable
+from hypersphere.util.trust import remember
 
 FILES = "files.json"  # in a run's folder: names and labels of its image files
 FEW_LETTERS = 60  # class names are printed if they are no longer than this
@@ -303,6 +304,7 @@ def save_files(path: Path, train: Listing, held_out: Listing) -> None:
         for files in (train, held_out)
     ]
     write_json(path, {"classes": train.classes, "learnt": lists[0], "held_out": lists[1]})
+    remember(path)
 
 
 def saved_files(path: Path) -> tuple[Listing, Listing]:

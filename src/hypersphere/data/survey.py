@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hypersphere.data.decode import WHITE, open_file
+from hypersphere.data.decode import WHITE, open_file, open_image
 from hypersphere.data.folder import Listing
 from hypersphere.data.tar_members import opened
 from hypersphere.errors import UserError
@@ -53,8 +53,6 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
     Raises:
         UserError: If none of them is an image.
     """
-    from PIL import Image
-
     sampled = (
         [files.paths[len(files) * n // looked_at] for n in range(looked_at)] if len(files) > looked_at else files.paths
     )
@@ -64,7 +62,7 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
             warnings.simplefilter("ignore")
             file = opened(path)
             with io.BytesIO(file) if isinstance(file, bytes) else open_file(file) as content:
-                image = Image.open(content)
+                image = open_image(content)
                 sides.append(min(image.size))
                 if image.mode.startswith("I"):
                     brightest = max(brightest, int(np.asarray(image).max()))

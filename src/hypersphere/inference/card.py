@@ -27,6 +27,7 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
     library = config.encoder.partition("/")[0]
     of_a_library = library != "hypersphere" and not is_reference(config.encoder)
     lines = _snippets(run, channels, encoder)
+    saved = {name: value for name, value in config.to_json().items() if name not in ("root", "out")}  # of this machine
     return {
         "kind": KIND,
         "encoder": config.encoder,
@@ -40,7 +41,7 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
         "features": features_of(encoder),
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
         "load": lines or f"no other library has {config.encoder}: use hypersphere.load(FOLDER)",
-        "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": config.to_json()},
+        "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": saved},
         "metrics": evaluations_of(run.path, run.config.hash, run.step),
         "versions": _versions(),
     }

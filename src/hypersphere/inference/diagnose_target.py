@@ -28,8 +28,9 @@ from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
 from hypersphere.regularize.selection import PARALLEL
 from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
-from hypersphere.runs.run import Run, load_config, load_run, with_root
+from hypersphere.runs.run import Run, check_images, load_run, read_config, with_root
 from hypersphere.util.references import is_reference
+from hypersphere.util.trust import is_trusted
 from hypersphere.views import ViewPipeline, Views, folder_pipeline
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
@@ -47,6 +48,7 @@ class DiagnoseOptions:
     size: int | None = None  # side of the encoder's input, in pixels
     root: Path | None = None
     device: str | torch.device = "auto"
+    trust: bool = False  # whether code and paths that the target names may be used
 
     def __post_init__(self) -> None:
         if isinstance(self.data, str | os.PathLike):
@@ -102,7 +104,7 @@ def resolve_subject(target: str | Path | Run | nn.Module, options: DiagnoseOptio
         UserError: If the target is unknown or damaged, or if an option does not fit it.
     """
     if isinstance(target, str | Path) and (run := _folder_with("run.json", Path(target), "checkpoint.pt")):
-        target = load_run(run, options.device)
+        target = load_run(run, options.device, trust=options.trust)
     if isinstance(target, Run):
         return _of_run(target, options)
     if isinstance(target, str | Path) and (exported := _exported(Path(target), options)):
@@ -131,6 +133,8 @@ def _of_run(run: Run, options: DiagnoseOptions) -> Subject:
     own = view_pipeline(config)
     parts = {name: part for name, part in run.method.named_children() if _learns(part)}
     title = f"{run.config.title}, step {run.step} of {run.path}"
+    if options.data is None and options.root is None:
+        check_images(run.dataset, run.path / "run.json", run.path / FILES)
     shown = _images_to_show(config, options, options.images or 2000, own, run.path)
     return _make_subject(title, run.encoder, parts, shown, len(own.mean), (options.size or own.size,))
 
@@ -154,15 +158,18 @@ def _exported(path: Path, options: DiagnoseOptions) -> Path | None:
 
 
 def _of_exported(folder: Path, options: DiagnoseOptions) -> Subject:
-    loaded = load(folder, options.device)
+    loaded = load(folder, options.device, trust=options.trust)
     about = read_card(folder / CARD).get("run")
     if not isinstance(about, dict):
         raise UserError(f"{folder / CARD} has no config of a run: pass {folder / WEIGHTS} and `encoder`")
-    config = Config.from_json(about["config"], import_method=False)  # a card may come from anywhere
+    config = Config.from_json(about["config"])
     config, run = _located(config.replace(root=None), options), folder.absolute().parent
-    listed = (run / FILES).is_file() and (run / "run.json").is_file() and load_config(run).hash == about["hash"]
+    whole = (run / FILES).is_file() and (run / "run.json").is_file() and is_trusted(run / "run.json", run / FILES)
+    listed = whole and read_config(run).hash == about["hash"]
     if options.data is None and not listed:
         dataset = Dataset.resolve(config)
+        if options.root is None:
+            check_images(dataset, folder / CARD)
         dataset.check_present(folder)
         data, root = dataset.relocated()
         config = config.replace(data=data, root=root)

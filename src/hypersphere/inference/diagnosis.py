@@ -144,6 +144,7 @@ def diagnose(
     pretrained: bool = False,
     root: str | Path | None = None,
     device: str | torch.device = "auto",
+    trust: bool = False,
     progress: bool = False,
 ) -> Diagnosis:
     """Measure how features spread over the sphere, and say whether they have collapsed. Needs no labels.
@@ -164,6 +165,8 @@ def diagnose(
         pretrained: Whether a model by name gets the pretrained weights of its library.
         root: Folder of dataset files, or the new location of a run's image folder that has moved.
         device: Device to compute on, such as "cpu" or "cuda:1". By default a GPU if there is one.
+        trust: Whether to import code and to read images that a run or an exported folder names. Those that you made do
+            not need it.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -182,7 +185,8 @@ def diagnose(
         1.0
     """
     shown = as_bytes(torch.as_tensor(data)) if isinstance(data, Tensor | np.ndarray) else data
-    options = DiagnoseOptions(shown, encoder, pretrained, images, size, None if root is None else Path(root), device)
+    where = None if root is None else Path(root)
+    options = DiagnoseOptions(shown, encoder, pretrained, images, size, where, device, trust)
     if not isinstance(target, str | Path | Run | nn.Module):
         _check_no_encoder_options(options, "embeddings")
         return _diagnose_embeddings(of_array(_as_array(target)))

@@ -19,6 +19,7 @@ from hypersphere.inference.loading import AT_ONCE, Loaded, load
 from hypersphere.util.console import Progress, progress_bar
 from hypersphere.util.files import put_in_place
 from hypersphere.util.text import printable
+from hypersphere.util.trust import remember
 
 
 class Embedded(NamedTuple):
@@ -36,6 +37,7 @@ def embed(
     *,
     device: str | torch.device = "auto",
     workers: int | None = None,
+    trust: bool = False,
     progress: bool = False,
 ) -> Embedded:
     """Write the path and embedding of every image to a file.
@@ -48,6 +50,7 @@ def embed(
         out: File to write, .parquet or .npz.
         device: Device of the encoder ("auto": a GPU if there is one).
         workers: Number of worker processes that read images (None: chosen from the number of cores).
+        trust: Whether to import and run code that `source` names. Encoders that you made do not need it.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -65,7 +68,7 @@ def embed(
     check_output(out)
     if workers is not None and workers < 0:
         raise UserError(f"`workers` must be at least 0, got {workers}")
-    loaded = load(source, device)
+    loaded = load(source, device, trust=trust)
     stream, names_are_text = _stream(loaded, images, workers)
     with (
         put_in_place(out) as scratch,
@@ -76,6 +79,7 @@ def embed(
         if not rows:
             path, reason = next(reversed(stream.unreadable.items()))
             raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
+    remember(out)
     _list(stream.unreadable, out.with_suffix(".unreadable.tsv"))
     return Embedded(rows, loaded.features, stream.unreadable)
 

@@ -14,11 +14,12 @@ from torch import nn
 
 from hypersphere.errors import UserError, first_line
 from hypersphere.inference.card import describe
-from hypersphere.inference.loading import hash_of, plain, weights_as_bytes
+from hypersphere.inference.loading import plain, weights_as_bytes
 from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.console import notify
-from hypersphere.util.files import make_folder, put_in_place, write_atomically, write_json
+from hypersphere.util.files import make_folder, put_in_place, sha256_of, write_atomically, write_json
+from hypersphere.util.trust import remember
 
 ONNX = "encoder.onnx"
 Format = Literal["safetensors", "onnx"]
@@ -27,7 +28,9 @@ TORCH_FOR_ONNX = "2.9"  # older versions do not work with current versions of on
 TOLERANCE = 1e-4  # between ONNX and torch, relative to the largest feature if that is above 1
 
 
-def export(run: str | Path | Run, out: str | Path | None = None, format: Format = "safetensors") -> Path:
+def export(
+    run: str | Path | Run, out: str | Path | None = None, format: Format = "safetensors", *, trust: bool = False
+) -> Path:
     """Export the encoder of a run to files that other tools can load.
 
     The folder gets encoder.safetensors and card.json, which says how to load the weights and preprocess images; with
@@ -37,6 +40,7 @@ def export(run: str | Path | Run, out: str | Path | None = None, format: Format 
         run: A run or its folder. The checkpoint in the folder is exported.
         out: Folder to write to. By default `export` in the folder of the run.
         format: "safetensors", or "onnx" for both.
+        trust: Whether to import and run code that the run names. Runs that you made do not need it.
 
     Returns:
         The folder.
@@ -53,7 +57,7 @@ def export(run: str | Path | Run, out: str | Path | None = None, format: Format 
         >>> hs.load(folder, device="cpu").features
         128
     """
-    loaded = load_run(run.path if isinstance(run, Run) else run, "cpu")
+    loaded = load_run(run.path if isinstance(run, Run) else run, "cpu", trust=trust)
     folder = loaded.path / "export" if out is None else Path(out)
     _prepare(folder, format)
     encoder = plain(loaded.encoder)
@@ -65,9 +69,10 @@ def export(run: str | Path | Run, out: str | Path | None = None, format: Format 
     card["weights"] = {"file": WEIGHTS, "sha256": hashlib.sha256(blob).hexdigest()}
     if format == "onnx":
         write_onnx(encoder, card["input"], folder / ONNX)
-        card["onnx"] = {"file": ONNX, "sha256": hash_of(folder / ONNX), "input": "images", "output": "features"}
+        card["onnx"] = {"file": ONNX, "sha256": sha256_of(folder / ONNX), "input": "images", "output": "features"}
     write_atomically(folder / WEIGHTS, blob)
     write_json(folder / CARD, card)
+    remember(folder / CARD)
     return folder
 
 

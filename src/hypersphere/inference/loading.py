@@ -30,8 +30,10 @@ from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
 from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import load_run
-from hypersphere.util.references import check_importable
+from hypersphere.util.files import sha256_of
 from hypersphere.util.text import printable
+from hypersphere.util.trust import check_code
+from hypersphere.util.trust import trust as trust_path
 from hypersphere.views import Augmentation, ViewPipeline
 from hypersphere.views.crops import middle
 
@@ -183,12 +185,14 @@ class Loaded:
         return next(self.encoder.parameters()).device
 
 
-def load(path: str | Path, device: str | torch.device = "auto") -> Loaded:
+def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool = False) -> Loaded:
     """Load a trained encoder for use.
 
     Args:
         path: Folder of a run, a folder that `export` wrote, or the card.json in one.
         device: Device for the encoder, such as "cpu" or "cuda:1". By default a GPU if there is one.
+        trust: Whether to import and run code that the folder names, such as an encoder of its author's own. Folders
+            that you wrote do not need it.
 
     Returns:
         The encoder with its preprocessing; `.encode(images)` computes features.
@@ -204,6 +208,8 @@ def load(path: str | Path, device: str | torch.device = "auto") -> Loaded:
         torch.Size([2, 128])
     """
     path = Path(path)
+    if trust:
+        trust_path(path)
     if (path / "run.json").is_file():
         run = load_run(path, "cpu")
         encoder, preprocess = run.encoder, Preprocess.of(run.config)
@@ -233,7 +239,7 @@ def read_card(file: Path) -> dict[str, Any]:
 
 def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
     card = read_card(file)
-    check_importable(card.get("encoder"))  # a card may come from anywhere
+    check_code(file, {"encoder": card.get("encoder")})
     try:
         encoder = plain(build_encoder(card["encoder"], **card["architecture"]))
         preprocess = Preprocess.from_json(card["input"])
@@ -245,7 +251,7 @@ def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
     weights = file.with_name(WEIGHTS)
     if not weights.is_file():
         raise UserError(f"{weights} does not exist, but {file.name} describes it")
-    if hash_of(weights) != expected:
+    if sha256_of(weights) != expected:
         raise UserError(f"{weights} is not the file that {file.name} describes: their hashes differ")
     try:
         encoder.load_state_dict(read_weights(weights))
@@ -274,9 +280,3 @@ def weights_as_bytes(encoder: nn.Module) -> bytes:
         name: tensor.clone(memory_format=layout) for name, tensor in encoder.state_dict().items()
     }  # may share memory
     return safetensors.torch.save(tensors, metadata={"format": "pt"})
-
-
-def hash_of(file: Path) -> str:
-    """SHA-256 of a file."""
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

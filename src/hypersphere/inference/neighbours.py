@@ -37,6 +37,7 @@ def neighbours(
     count: int = 10,
     encoder: str | Path | None = None,
     device: str | torch.device = "auto",
+    trust: bool = False,
 ) -> list[Found]:
     """Find the images of a file that are nearest to some queries by cosine.
 
@@ -49,6 +50,7 @@ def neighbours(
         count: Neighbours of each query.
         encoder: New location of the encoder that made the file, if it has moved.
         device: Device for the encoder.
+        trust: Whether to import and run code that the encoder's folder names. Encoders that you made do not need it.
 
     Returns:
         The neighbours of each query, nearest first.
@@ -75,7 +77,7 @@ def neighbours(
     known = _known(vectors, set(asked))
     unknown = [query for query in dict.fromkeys(asked) if query not in known]
     if unknown or encoder is not None:
-        loaded = _load_encoder(file, vectors, encoder, device)
+        loaded = _load_encoder(file, vectors, encoder, device, trust)
     if unknown:
         known |= dict(zip(unknown, loaded.encode(unknown).cpu().numpy(), strict=True))
     points = _on_sphere(np.stack([known[query] for query in asked]))
@@ -83,14 +85,16 @@ def neighbours(
     return [Found(file_or_member(os.fspath(query)), found) for query, found in zip(queries, best, strict=True)]
 
 
-def _load_encoder(file: Path, vectors: EmbeddingFile, encoder: str | Path | None, device: str | torch.device) -> Loaded:
+def _load_encoder(
+    file: Path, vectors: EmbeddingFile, encoder: str | Path | None, device: str | torch.device, trust: bool
+) -> Loaded:
     """The encoder that made the file, with the preprocessing that it had then."""
     source = Path(vectors.about["encoder"]) if encoder is None else Path(encoder)
     if not source.exists():
         if encoder is not None:
             raise UserError(f"`encoder` {source} does not exist")
         raise UserError(f"{source}, which made {file}, was not found. If it has moved, pass `encoder` NEW_LOCATION")
-    loaded = load(source, device)
+    loaded = load(source, device, trust=trust)
     if loaded.features != vectors.dimensions:
         raise UserError(f"{source} has {loaded.features} features, but vectors in {file} have {vectors.dimensions}")
     if loaded.fingerprint != vectors.about["weights"]:

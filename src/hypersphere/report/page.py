@@ -15,9 +15,10 @@ from hypersphere.report.run_data import RunData, labelled, read_run_data
 from hypersphere.report.tables import configs, summary
 from hypersphere.report.templating import render
 from hypersphere.runs.machine import pick_device
-from hypersphere.runs.run import load_config
+from hypersphere.runs.run import read_config
 from hypersphere.util.console import progress_bar
 from hypersphere.util.files import check_file, write_atomically
+from hypersphere.util.trust import trust as trust_path
 
 FAMILIES = (  # prefixes of measurements, their titles and units
     ("energy/", "Block: ", "mean pair energy, rad⁻²"),
@@ -27,7 +28,13 @@ FAMILIES = (  # prefixes of measurements, their titles and units
 
 
 def write_report(
-    paths: Sequence[str | Path], out: Path, device: str = "auto", root: Path | None = None, *, progress: bool = False
+    paths: Sequence[str | Path],
+    out: Path,
+    device: str = "auto",
+    root: Path | None = None,
+    *,
+    trust: bool = False,
+    progress: bool = False,
 ) -> None:
     """Write one HTML page that compares runs.
 
@@ -36,6 +43,7 @@ def write_report(
         out: The page.
         device: Device that computes the features.
         root: Folder of the data; None for the folder that each run was trained with.
+        trust: Whether to import code and to read images that the runs name. Runs that you made do not need it.
         progress: Whether to show progress.
 
     Raises:
@@ -45,7 +53,9 @@ def write_report(
     pick_device(device)  # an error in it is not an error of a run
     unique = {Path(path).resolve(): Path(path) for path in paths}
     for path in unique.values():
-        load_config(path)  # reports a folder that is not a run before anything is computed
+        if trust:
+            trust_path(path)
+        read_config(path)  # reports a folder that is not a run before anything is computed
     runs: list[RunData] = []
     with progress_bar("report", len(unique), show=progress) as bar:
         for path in unique.values():

@@ -19,9 +19,10 @@ from hypersphere.diagnostics.collapse import in_words, stays_collapsed, watched
 from hypersphere.errors import UserError
 from hypersphere.runs.build import plan_of
 from hypersphere.runs.results import read_evaluations
-from hypersphere.runs.run import load_config, load_run, with_root
+from hypersphere.runs.run import check_images, load_run, read_config, with_root
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
+from hypersphere.util.trust import check_code
 
 SAMPLE = 1000  # images: enough for a map, few enough to be part of the page
 CURVE = 400  # points of a line: as many as can be distinguished
@@ -98,7 +99,7 @@ def read_run_data(path: Path, device: str, root: Path | None) -> RunData:
     Returns:
         Everything that could be read; `missing` says what could not, and why.
     """
-    config = load_config(path)
+    config = read_config(path)
     metrics = read_metrics(path / "metrics.jsonl")
     sample, obstacle = _sample_or_why_not(config, path, root)
     seen, why_unseen = (None, obstacle) if sample is None else _seen_or_why_not(path, sample, device)
@@ -169,7 +170,11 @@ def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[S
     }
     try:
         config = Config().replace(**of_data)
-        config = with_root(config, root if Dataset.resolve(config).needs_root(path) else None)
+        check_code(path / "run.json", {"data": config.data})
+        dataset = Dataset.resolve(config)
+        if root is None:
+            check_images(dataset, path / "run.json", path / FILES)
+        config = with_root(config, root if dataset.needs_root(path) else None)
         return sample_of(config, _began(path)), ""
     except UserError as error:
         return None, str(error)

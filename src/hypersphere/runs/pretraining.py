@@ -66,6 +66,8 @@ from hypersphere.train import (
 from hypersphere.util.console import notify, pluralize, progress_bar
 from hypersphere.util.files import lock_folder, next_free_folder, write_json
 from hypersphere.util.launcher import is_main_process, job, launched
+from hypersphere.util.references import allow, is_reference
+from hypersphere.util.trust import remember
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
 WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
@@ -139,8 +141,10 @@ def pretrain(
             raise UserError(f"missing method: choose one of {', '.join(METHODS)}")
         check_early(**options)
         return start(recipe_for(method, **options), progress=progress)
+    for name in filter(is_reference, (method, *options.values())):
+        allow(name)
     folder = Path(resume)
-    saved = load_config(folder)
+    saved = load_config(folder, advice="name it in the command, too, if you trust it")
     wanted = with_preset(saved, method).replace(**options)
     return go_on(folder, agreeing(saved, wanted, folder), progress=progress)
 
@@ -254,7 +258,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
                     "job": job(),
                 }
                 known |= {"training_images": len(split.train), **dataset.run_record(split)}
-                run_on_first(lambda: write_json(run.path / "run.json", {**known, **provenance(how.device)}))
+                run_on_first(lambda: _write_record(run.path / "run.json", {**known, **provenance(how.device)}))
             else:
                 _restore(run, trainer, plan, progress)
             run_on_first(lambda: dataset.save_lists(run.path, split))
@@ -262,6 +266,11 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
             run_on_first(lambda: _list_unreadable(run, lost))
             _run_plan(run, trainer, plan, split.train, train_images, held_out, how, progress)
     return run
+
+
+def _write_record(file: Path, record: dict[str, Any]) -> None:
+    write_json(file, record)
+    remember(file)
 
 
 def _announce(config: Config, split: Split) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from hypersphere.config import Config
+from hypersphere.config import Config, code_named_in
 from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Holdout, Images, Loader
 from hypersphere.data.file_datasets import FILES, saved_files
 from hypersphere.data.loader import center_view
@@ -37,6 +37,8 @@ from hypersphere.train import (
     restore,
 )
 from hypersphere.util.launcher import is_main_process
+from hypersphere.util.trust import check_code, is_trusted
+from hypersphere.util.trust import trust as trust_path
 from hypersphere.views import ViewPipeline
 
 
@@ -311,7 +313,12 @@ def _device_of(encoder: nn.Module) -> torch.device:
 
 
 def load_run(
-    path: str | Path, device: str | torch.device = "auto", *, root: str | Path | None = None, data: Any = None
+    path: str | Path,
+    device: str | torch.device = "auto",
+    *,
+    root: str | Path | None = None,
+    data: Any = None,
+    trust: bool = False,
 ) -> Run:
     """Load a run from its last checkpoint.
 
@@ -321,6 +328,8 @@ def load_run(
         root: New location of the data, if they have moved since the run began.
         data: The images of a run on an object in memory, as they were passed to `hs.pretrain`. The run needs them only
             to be evaluated.
+        trust: Whether to import and run code that the run names: its author's own method, encoder, regularizer or
+            data. Runs that you made do not need it.
 
     Returns:
         The run: `run.encoder`, `run.encode(images)`, `run.evaluate()`.
@@ -332,6 +341,8 @@ def load_run(
         >>> run = hs.load_run("runs/byol-digits-1a2b3c4d")  # doctest: +SKIP
         >>> run.evaluate("knn")  # doctest: +SKIP
     """
+    if trust:
+        trust_path(path)
     path, config = Path(path), with_root(load_config(path), root)
     given = None if data is None else dataset_of(data)
     if given is not None and given.name != config.data:
@@ -354,8 +365,24 @@ def put_state(run: Run, state: dict[str, Any]) -> None:
     run.step, run.seconds = state["step"], state["seconds"]
 
 
-def load_config(path: str | Path) -> Config:
-    """The config in run.json.
+def load_config(path: str | Path, **advice: str) -> Config:
+    """The config in run.json, after checking that the code which it names may be imported.
+
+    Args:
+        path: Folder of the run.
+        **advice: `advice` for `check_code`.
+
+    Raises:
+        UserError: If the folder is not a run, run.json is damaged, or it names code that is not trusted.
+    """
+    config = read_config(path)
+    named = code_named_in(config.to_json())
+    check_code(Path(path) / "run.json", named, **advice)
+    return read_config(path) if named else config  # now with the options of its method
+
+
+def read_config(path: str | Path) -> Config:
+    """The config in run.json, without importing code that it names: for comparing and showing it.
 
     Raises:
         UserError: If the folder is not a run, or run.json is damaged.
@@ -375,6 +402,16 @@ def load_config(path: str | Path) -> Config:
     if not dataset.takes_root(begun=False):
         return config.replace(root=None)  # older runs keep a root that does not apply
     return config
+
+
+def check_images(dataset: Dataset, *files: Path) -> None:
+    """Check that images may be read because files name them, such as a run.json: these may come from a stranger.
+
+    Raises:
+        UserError: If the images are not of a dataset that has a name, and the user neither wrote nor trusts a file.
+    """
+    if not dataset.has_recipe and not is_trusted(*files):
+        raise UserError(f"{files[0]} names images in {dataset.name}, which are not read: pass `trust` if you trust it")
 
 
 def with_root(config: Config, root: str | Path | None) -> Config:

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, new folders, and locks between processes."""
 
 import contextlib
+import hashlib
 import itertools
 import json
 import math
@@ -136,3 +137,9 @@ def lock_folder(folder: Path, patience: float = 0.0, lock: str = ".lock") -> Ite
         raise UserError(f"could not write {folder / lock}: {error.strerror}") from None
     with held:
         yield
+
+
+def sha256_of(file: str | Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,9 +1,7 @@
 """Importing user code by reference, such as `package.module:name`."""
 
 import functools
-import hashlib
 import importlib
-import importlib.util
 import inspect
 import os
 import re
@@ -11,9 +9,10 @@ import sys
 from typing import Any, TypeVar
 
 from hypersphere.errors import UserError, did_you_mean
+from hypersphere.util.files import sha256_of
 
 K = TypeVar("K")
-_ADDED: list[str] = []  # entries that we added to sys.path, compared by identity: a user may add equal ones
+_ALLOWED: set[str] = set()  # modules of which files may name code
 _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
@@ -45,35 +44,20 @@ def reference_to(thing: Any) -> str | None:
     return reference if found is thing else None
 
 
-def check_importable(reference: Any) -> None:
-    """Check that a reference found in a file is imported from an installed module, not from the current folder.
-
-    Raises:
-        UserError: If its module is neither imported nor on Python's path, or belongs to the standard library.
-    """
-    if not is_reference(reference):
-        return
-    module = reference.partition(":")[0]
-    top = module.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        raise UserError(f"{reference}: Python's own modules have no networks")
-    if module not in sys.modules and not _is_installed(top):
-        advice = "import it first, or add its folder to PYTHONPATH, if you trust it"
-        raise UserError(f"{reference}: there is no module {module} on Python's path: {advice}")
+def allow(reference: str) -> None:
+    """Allow files to name code in the module of a reference, in this process."""
+    _ALLOWED.add(reference.partition(":")[0])
 
 
-def _is_installed(module: str) -> bool:
-    """Whether Python finds a module without the folders that `import_reference` has added."""
-    path = sys.path[:]
-    try:
-        sys.path[:] = [folder for folder in path if not any(folder is ours for ours in _ADDED)]
-        return importlib.util.find_spec(module) is not None
-    finally:
-        sys.path[:] = path
+def is_allowed(reference: str) -> bool:
+    """Whether files may name code in the module of a reference, since the user named it or trusts such a file."""
+    return reference.partition(":")[0] in _ALLOWED
 
 
 def import_reference(reference: str) -> Any:
     """Import what a reference names, from Python's path or the current folder.
+
+    A reference in a file must be checked first: `hypersphere.util.trust.check_code`.
 
     Raises:
         UserError: If there is no such module or name, or the module has a syntax error.
@@ -84,8 +68,7 @@ def import_reference(reference: str) -> Any:
     """
     module_name, _, path = reference.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
-        _ADDED.append(os.getcwd())
-        sys.path.append(_ADDED[-1])
+        sys.path.append(os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -100,6 +83,7 @@ def import_reference(reference: str) -> Any:
             script = " (the script that was started)" if module_name == "__main__" else ""
             raise UserError(f"{reference}: there is no {name} in {module_name}{script}{did_you_mean(name, dir(found))}")
         found = getattr(found, name)
+    allow(reference)
     return found
 
 
@@ -137,5 +121,4 @@ def edition(written: str) -> str:
 @functools.cache
 def _digest(file: str, changed: int) -> str:
     """`changed` is the time of the last change, so that a changed file is read again."""
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()[:8]
+    return sha256_of(file)[:8]
