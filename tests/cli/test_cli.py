@@ -272,6 +272,7 @@ def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_pat
     assert in_this_process(capsys, *RUN, "--out", other, "--epochs", "1", "--hidden", "16").returncode == 0
     folder = tmp_path / "run"
     shutil.copytree(unbroken, folder)
+    (folder / "checkpoint.previous.pt").unlink()
     checkpoint = folder / "checkpoint.pt"
     for damage, message in (
         ((other / "checkpoint.pt").read_bytes(), "of another architecture: projector.0.weight"),

@@ -110,7 +110,9 @@ def test_nothing_is_unpickled(digits, tmp_path, monkeypatch):
     run = shutil.copytree(digits, tmp_path / "run")
     for save in (torch.save, lambda state, file: file.write_bytes(pickle.dumps(state))):
         save({"method": Boom()}, run / "checkpoint.pt")
-        with pytest.raises(UserError, match="holds more than a run saves, which could run code when loaded"):
+        with pytest.raises(
+            UserError, match=r"holds more than a run saves, which could run code when loaded|not a zip file"
+        ):
             hs.load(run)
     assert not (tmp_path / "boom").exists()
 

@@ -9,18 +9,21 @@ import pytest
 
 from hypersphere.config import Config
 from hypersphere.errors import UserError
-from hypersphere.runs.results import Result, add_evaluation, evaluations_of, read_evaluations, read_results
+from hypersphere.runs.results import CHECKSUM, Result, add_evaluation, evaluations_of, read_evaluations, read_results
+from hypersphere.util.files import as_json
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = sorted(RESULTS.glob("*.json"))
 
 
-def test_rewriting_a_result_keeps_every_byte(tmp_path):
+def test_rewriting_a_result_keeps_every_byte_but_adds_a_checksum(tmp_path):
     results = read_results(RESULTS)
     assert len(results) == len(FILES) > 80
     for file, result in zip(FILES, results, strict=True):
         assert result.write(tmp_path).name == file.name
-        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+        rewritten = json.loads((tmp_path / file.name).read_text())
+        assert len(rewritten.pop(CHECKSUM)) == 64
+        assert as_json(rewritten) == file.read_bytes()
     assert read_results(tmp_path) == results
 
 
@@ -75,3 +78,21 @@ def test_a_damaged_file(tmp_path, text):
     assert not read_evaluations(tmp_path).get("test")
     with pytest.raises(UserError, match=r"evaluation\.json is damaged \(.*\): repair or remove it"):
         read_results(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["results", "evaluation"])
+def test_a_changed_digit_is_noticed(tmp_path, capsys, name):
+    evaluation = {"knn": {"top1": 51.25}, "sphere": {"lidar": math.nan}}
+    file = Result("cell", Config(), Config().hash, evaluation, 1.0, {}).write(tmp_path)
+    if name == "evaluation":
+        file.unlink()
+        file = tmp_path / "evaluation.json"
+        add_evaluation(tmp_path, "hash", 3, "test", evaluation)
+        assert read_evaluations(tmp_path)["test"]["knn"] == evaluation["knn"]
+    file.write_text(file.read_text().replace("51.25", "61.25"))
+    if name == "evaluation":
+        assert read_evaluations(tmp_path) == {}
+        assert "does not match its checksum) and ignored: hypersphere evaluate" in capsys.readouterr().err
+    else:
+        with pytest.raises(UserError, match=r"is damaged \(its content does not match its checksum\): repair or"):
+            read_results(tmp_path)

@@ -250,7 +250,9 @@ def test_the_table_is_shown_even_if_it_cannot_be_written(folder, capsys):
     printed = capsys.readouterr()
     assert "20-NN" in printed.out
     assert "evaluation.json: Is a directory" in printed.err
-    assert len(printed.err.splitlines()) == 1
+    assert [line for line in printed.err.splitlines() if "and ignored: hypersphere evaluate" not in line] == [
+        printed.err.splitlines()[-1]
+    ]
 
 
 def test_damaged_evaluations_are_replaced(folder):
@@ -280,7 +282,8 @@ def test_a_damaged_config_names_its_file(tmp_path, config, message):
 def test_going_on_says_from_where(folder, capsys):
     def told(step):
         if step is None:
-            (folder / "checkpoint.pt").unlink()
+            for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+                (folder / name).unlink()
         else:
             save_checkpoint(folder / "checkpoint.pt", {**load_checkpoint(folder / "checkpoint.pt"), "step": step})
         hs.pretrain(resume=folder)

@@ -202,7 +202,7 @@ def test_checkpoints_survive_what_happens_to_them(tmp_path):
     (tmp_path / "checkpoint.pt.part").write_bytes(b"left by a killed process")
     save_checkpoint(path, {**WHOLE, "step": 2})
     assert load_checkpoint(path)["step"] == 2
-    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint.previous.pt", "checkpoint.pt"]
     blob = path.read_bytes()
     for damaged in (blob[: len(blob) // 2], b"", b"not a checkpoint at all"):
         path.write_bytes(damaged)

@@ -3,7 +3,10 @@
 import json
 import multiprocessing
 
-from hypersphere.util.files import write_json
+import pytest
+
+from hypersphere.errors import UserError
+from hypersphere.util.files import put_in_place, write_json
 
 
 def write_often(path, value):
@@ -31,3 +34,62 @@ def test_what_is_no_number_is_null(tmp_path):
 
     found = json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse)
     assert found == {"a": [1.5, None, {"b": None}], "c": [True, None, "x"]}
+
+
+def hold(path, started, go_on):
+    with put_in_place(path, alone=True) as scratch:
+        scratch.write_text("first")
+        started.set()
+        go_on.wait(60)
+
+
+def test_one_writer_at_a_time(tmp_path):
+    """A second writer of a long file is refused; one that was killed is not in the way."""
+    context, path = multiprocessing.get_context("fork"), tmp_path / "a.parquet"
+    for end in ("finishes", "is killed"):
+        started, go_on = context.Event(), context.Event()
+        first = context.Process(target=hold, args=(path, started, go_on))
+        first.start()
+        started.wait(60)
+        with (
+            pytest.raises(UserError, match=r"a.parquet is being written by another process"),
+            put_in_place(path, alone=True),
+        ):
+            pass
+        if end == "finishes":
+            go_on.set()
+            first.join()
+            assert path.read_text() == "first"
+        else:
+            first.kill()
+            first.join()
+            assert (tmp_path / "a.parquet.part").exists()
+        with put_in_place(path, alone=True) as scratch:
+            scratch.write_text("second")
+        assert path.read_text() == "second"
+        assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    path, dead = tmp_path / "a.json", tmp_path / "a.json.0123abcd.part"
+    dead.write_text("half")
+    (tmp_path / "a.json.notes.part").write_text("of somebody else")
+    with put_in_place(path) as scratch:
+        scratch.write_text("slow")
+        assert not dead.exists()
+        write_json(path, {"quick": 1})
+        assert scratch.read_text() == "slow"
+    assert path.read_text() == "slow"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.json.notes.part"]
+
+
+def test_a_failed_write_leaves_the_file(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("before")
+    with (
+        pytest.raises(UserError, match=r"could not write .*a.json: No space left.*; the one before is untouched"),
+        put_in_place(path),
+    ):
+        raise OSError(28, "No space left on device")
+    assert path.read_text() == "before"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]

@@ -71,7 +71,7 @@ def embed(
     loaded = load(source, device, trust=trust)
     stream, names_are_text = _stream(loaded, images, workers)
     with (
-        put_in_place(out) as scratch,
+        put_in_place(out, alone=True) as scratch,
         progress_bar(f"embedding {printable(images)}", len(stream.reader), 0, progress) as bar,
     ):
         with _closing(writer(scratch, out.suffix, loaded.features, _about(loaded, images), names_are_text)) as file:

@@ -223,7 +223,8 @@ def _pyarrow(path: Path) -> Any:
 def _batches(path: Path, columns: list[str], rows: int) -> Iterator[Any]:
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path, pre_buffer=False) as file:  # a buffer would keep everything that was read
+    options = {"pre_buffer": False, "page_checksum_verification": True}  # a buffer would keep everything that was read
+    with parquet.ParquetFile(path, **options) as file:
         yield from file.iter_batches(batch_size=rows, columns=columns)
 
 
@@ -305,7 +306,8 @@ class _ParquetWriter:
         self.schema = arrow.schema(fields, metadata={ABOUT: json.dumps(about)})
         self.dimensions = dimensions
         self.file = open(path, "wb")  # noqa: SIM115
-        self.writer = parquet.ParquetWriter(self.file, self.schema, compression="zstd", use_dictionary=False)
+        options: Any = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+        self.writer = parquet.ParquetWriter(self.file, self.schema, **options)
 
     def write(self, piece: VectorBatch) -> None:
         shown = [os.fsencode(name).decode("utf-8", "replace") for name in piece.paths]

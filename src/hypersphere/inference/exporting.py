@@ -18,7 +18,7 @@ from hypersphere.inference.loading import plain, weights_as_bytes
 from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.console import notify
-from hypersphere.util.files import make_folder, put_in_place, sha256_of, write_atomically, write_json
+from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
 from hypersphere.util.trust import remember
 
 ONNX = "encoder.onnx"
@@ -67,11 +67,12 @@ def export(
         notify(f"the card has no metrics, since step {loaded.step:,} has not been evaluated: {command}")
     blob = weights_as_bytes(encoder)
     card["weights"] = {"file": WEIGHTS, "sha256": hashlib.sha256(blob).hexdigest()}
-    if format == "onnx":
-        write_onnx(encoder, card["input"], folder / ONNX)
-        card["onnx"] = {"file": ONNX, "sha256": sha256_of(folder / ONNX), "input": "images", "output": "features"}
-    write_atomically(folder / WEIGHTS, blob)
-    write_json(folder / CARD, card)
+    with put_in_place(folder / CARD, alone=True) as scratch:  # one export at a time, and the card comes last
+        if format == "onnx":
+            write_onnx(encoder, card["input"], folder / ONNX)
+            card["onnx"] = {"file": ONNX, "sha256": sha256_of(folder / ONNX), "input": "images", "output": "features"}
+        write_atomically(folder / WEIGHTS, blob)
+        scratch.write_bytes(as_json(card))
     remember(folder / CARD)
     return folder
 

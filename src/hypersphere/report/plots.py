@@ -88,7 +88,7 @@ def save_svg(picture: Any, path: Path) -> Path:
     make_folder(path.parent)
     drawn = io.BytesIO()
     picture.savefig(drawn, format="svg", metadata={"Date": None})
-    write_atomically(path, drawn.getbuffer(), shared=True)
+    write_atomically(path, drawn.getbuffer())
     return path
 
 

@@ -32,7 +32,7 @@ def write_page(results: Path, page: Path) -> None:
         if evidence.results:
             drawn["forest"] = _forest(evidence, results / "figures")
         figures = {name: os.path.relpath(path, page.parent) for name, path in drawn.items()}
-    write_atomically(page, results_page(evidence, figures=figures).encode(), shared=True)
+    write_atomically(page, results_page(evidence, figures=figures).encode())
 
 
 def _forest(evidence: Evidence, folder: Path) -> Path:

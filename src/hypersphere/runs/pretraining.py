@@ -59,10 +59,10 @@ from hypersphere.train import (
     Plan,
     RunInterrupted,
     Trainer,
-    load_checkpoint,
     save_checkpoint,
     train,
 )
+from hypersphere.train.checkpoint import CHECKPOINT, has_checkpoint, latest_checkpoint
 from hypersphere.util.console import notify, pluralize, progress_bar
 from hypersphere.util.files import lock_folder, next_free_folder, write_json
 from hypersphere.util.launcher import is_main_process, job, launched
@@ -241,7 +241,7 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
         raise UserError(f"{config.data}: at least two{readable} images must be held out, got {len(held_out)}")
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(split.train)))
-        begin = result_of_first(lambda: path is None or not (path / "checkpoint.pt").exists())
+        begin = result_of_first(lambda: path is None or not has_checkpoint(path))
         trainer = agreed(lambda: _new_trainer(config, how, train_images, begin))
         agreed(lambda: trainer.method.check(plan.images))
         if path is None:
@@ -306,8 +306,7 @@ def _new_trainer(config: Config, how: Execution, images: Images, begin: bool) ->
 
 def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
     """Load the last checkpoint, if there is one, on rank 0; send it to all ranks, and print its step."""
-    file = run.path / "checkpoint.pt"
-    state = result_of_first(lambda: load_checkpoint(file) if file.exists() else None)
+    state = result_of_first(lambda: latest_checkpoint(run.path))
     message = f"no checkpoint yet: starting at step 0 of {plan.steps}"
     if state is not None:
         agreed(lambda: put_state(run, state))
@@ -337,7 +336,7 @@ def _run_plan(
     def save() -> None:
         run.step, run.seconds = trainer.step, time.monotonic() - began
         state = {"hash": config.hash, "seconds": run.seconds, **trainer.state()}
-        save_checkpoint(run.path / "checkpoint.pt", state)
+        save_checkpoint(run.path / CHECKPOINT, state)
 
     if config.init is not None and trainer.step == 0:
         run_on_first(save)  # the init file may have changed or gone when the run is resumed

@@ -1,8 +1,10 @@
 """Results as JSON files: `results/*.json` of tables and sweeps, and `evaluation.json` in the folder of a run.
 
-JSON has no NaN. A measure that is not finite is written as null, and null is read as NaN.
+JSON has no NaN. A measure that is not finite is written as null, and null is read as NaN. Each file has a checksum of
+its content, which is compared when it is read; files of version 0.2.0 and older have none.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -13,9 +15,11 @@ from typing import Any
 from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.evaluate import Evaluation
-from hypersphere.util.files import lock_folder, make_folder, write_json
+from hypersphere.util.console import notify_once
+from hypersphere.util.files import as_json, lock_folder, make_folder, write_json
 
 EVALUATION_FILE = "evaluation.json"
+CHECKSUM = "sha256"  # field of both kinds of files
 
 
 def name_of(cell: str, config: Config, hash: str | None = None) -> str:
@@ -53,7 +57,7 @@ class Result:
     def write(self, folder: Path) -> Path:
         """Write the result into `folder`, which is made if it does not exist, and return the path of the file."""
         make_folder(folder)
-        write_json(folder / self.file, self.to_json())
+        _write(folder / self.file, self.to_json())
         return folder / self.file
 
     def to_json(self) -> dict[str, Any]:
@@ -95,11 +99,16 @@ def read_results(folder: Path) -> list[Result]:
 def read_evaluations(run: Path) -> dict[str, Any]:
     """Read the evaluation.json of a run: `hash` and `step` of the encoder, and its evaluations by held-out set.
 
-    Anything in it that is no evaluation is ignored. Empty if the file does not exist or is damaged.
+    Anything in it that is no evaluation is ignored. Empty if the file does not exist, or, with a message, if it is
+    damaged.
     """
+    file = run / EVALUATION_FILE
     try:
-        record = _read(run / EVALUATION_FILE)
-    except (OSError, ValueError):
+        record = _read(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        notify_once(f"{file} is damaged ({error}) and ignored: hypersphere evaluate {run} measures it again")
         return {}
     state = {name: record[name] for name in ("hash", "step") if name in record}
     return state | {name: _evaluation(_dicts(values)) for name, values in _dicts(record).items()}
@@ -124,14 +133,26 @@ def add_evaluation(run: Path, hash: str, step: int, holdout: str, evaluation: Ev
     with lock_folder(run, patience=10, lock=".evaluation.lock"):
         known = evaluations_of(run, hash, step)
         known[holdout] = known.get(holdout, {}) | evaluation
-        write_json(run / EVALUATION_FILE, {"hash": hash, "step": step, **known})
+        _write(run / EVALUATION_FILE, {"hash": hash, "step": step, **known})
+
+
+def _write(file: Path, record: dict[str, Any]) -> None:
+    write_json(file, record | {CHECKSUM: _checksum(json.loads(as_json(record)))})
 
 
 def _read(file: Path) -> dict[str, Any]:
     record = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
+    expected = record.pop(CHECKSUM, None)
+    if expected is not None and expected != _checksum(record):
+        raise ValueError("its content does not match its checksum")
     return record
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    """SHA-256 of a record as JSON, whatever the order of its names."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _dicts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,13 @@
-"""Checkpoints: written atomically, and read without running code in them."""
+"""Checkpoints: written atomically with the one before kept, and read without running code in them.
+
+torch writes a zip file with a CRC-32 of every tensor, but does not compare it when loading. We do.
+"""
 
 import io
 import pickle
 import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +15,14 @@ import torch
 from torch import nn
 
 from hypersphere.errors import UserError, first_line
+from hypersphere.util.console import notify
 from hypersphere.util.files import write_atomically
+
+CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"  # in the folder of a run
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint atomically.
+    """Write a checkpoint atomically. The one that it replaces stays beside it as checkpoint.previous.pt.
 
     Args:
         path: The file.
@@ -34,7 +42,36 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    write_atomically(path, buffer.getbuffer())
+    write_atomically(path, buffer.getbuffer(), keep=path.with_name(PREVIOUS))
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run in `folder` has saved a checkpoint."""
+    return any((folder / name).exists() for name in (CHECKPOINT, PREVIOUS))
+
+
+def latest_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The checkpoint from which a run continues: the last one, or the one before if that is damaged.
+
+    Args:
+        folder: Folder of the run.
+
+    Returns:
+        The state of the run, or None if it has not saved any.
+
+    Raises:
+        UserError: If there is no checkpoint that is not damaged.
+    """
+    if not has_checkpoint(folder):
+        return None
+    try:
+        return load_checkpoint(folder / CHECKPOINT)
+    except UserError:
+        if not (folder / PREVIOUS).exists():
+            raise
+        state = load_checkpoint(folder / PREVIOUS)
+        notify(f"{folder / CHECKPOINT} is damaged or missing: using the checkpoint before it, of step {state['step']}")
+        return state
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -60,6 +97,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: there is no checkpoint yet (see `save_every`)")
     try:
+        _check_sums(path)
         with warnings.catch_warnings(action="ignore"):  # about odd pickles, which are rejected anyway
             state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
@@ -67,11 +105,19 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"{path} is damaged, or holds more than a run saves, which could run code when loaded: it is not read"
         ) from None
     except Exception as error:
-        problem = f"{path} is damaged or not a checkpoint ({first_line(error)})"
-        raise UserError(f"{problem}: remove it, and `resume` starts again") from None
+        before = path.with_name(PREVIOUS).exists() and path.name != PREVIOUS
+        advice = "continues from the checkpoint before" if before else "starts again if you remove it"
+        raise UserError(f"{path} is damaged ({first_line(error)}): `resume` {advice}") from None
     if not isinstance(state, dict) or not {"hash", "step", "seconds", "method", "optimizer"} <= state.keys():
         raise UserError(f"{path} is not a checkpoint of a run")
     return state
+
+
+def _check_sums(path: Path) -> None:
+    """Compare the checksum of every tensor in a checkpoint. Raises an exception if it is damaged."""
+    with zipfile.ZipFile(path) as archive:
+        if damaged := archive.testzip():
+            raise zlib.error(f"the checksum of {damaged} differs")
 
 
 def restore(module: nn.Module, state: dict[str, Any], path: Path) -> None:

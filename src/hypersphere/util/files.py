@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, new folders, and locks between processes."""
 
 import contextlib
+import glob
 import hashlib
 import itertools
 import json
@@ -9,7 +10,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
@@ -32,49 +33,125 @@ def check_file(path: Path, option: str) -> None:
         raise UserError(f"`{option}` {path}: there is no folder {path.parent}")
 
 
-def write_atomically(path: Path, blob: bytes | memoryview, *, shared: bool = False) -> None:
+def write_atomically(path: Path, blob: bytes | memoryview, *, keep: Path | None = None) -> None:
     """Replace a file, or leave it as it was if that fails (full disk, kill, power loss).
 
     Args:
-        path: The file to write.
+        path: The file to write. Other processes may write it at the same time; the last one wins.
         blob: Its new content.
-        shared: Whether other processes may write the same file at the same time.
+        keep: A name for the file that is replaced, if there is one. At any moment `path` or `keep` is whole.
 
     Raises:
         UserError: If the file cannot be written.
     """
-    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part") if shared else None
-    with put_in_place(path, scratch) as file:
+    with put_in_place(path, keep=keep) as file:
         file.write_bytes(blob)
 
 
 @contextlib.contextmanager
-def put_in_place(path: Path, scratch: Path | None = None) -> Iterator[Path]:
+def put_in_place(path: Path, *, alone: bool = False, keep: Path | None = None) -> Iterator[Path]:
     """Yield a temporary file beside `path` to write to; at the end it replaces `path`.
 
-    If anything fails, the temporary file is removed and `path` is left as it was.
+    The temporary file is locked while this process lives. If anything fails, it is removed, and `path` is left as it
+    was. What a killed process has left behind, the next writer removes.
+
+    Args:
+        path: The file to write.
+        alone: Whether to refuse if another process is writing `path`, too, rather than let the last one win.
+        keep: A name for the file that is replaced, if there is one.
 
     Raises:
-        UserError: If the file cannot be written.
+        UserError: If the file cannot be written, or another process writes it and `alone` is set.
     """
-    scratch = scratch or path.with_name(path.name + ".part")
+    scratch = path.with_name(f"{path.name}.part" if alone else f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        yield scratch
-        with open(scratch, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
+        with _locked(scratch) as ours:
+            if not ours:
+                raise UserError(f"{path} is being written by another process: wait until it ends, or stop it")
+            try:
+                _remove_leftovers(path, but=scratch)
+                yield scratch
+                with open(scratch, "rb") as file:
+                    os.fsync(file.fileno())
+                if keep is not None and path.exists():
+                    _keep(path, keep)
+                os.replace(scratch, path)
+            except BaseException:
+                _remove(scratch)
+                raise
     except OSError as error:
         kept = "; the one before is untouched" if path.exists() else ""
         raise UserError(f"could not write {path}: {error.strerror or error}{kept}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[bool]:
+    """Create or open a file, and lock it while this process lives. False if another process has locked it."""
+    with contextlib.ExitStack() as owned:
+        while True:
+            opened = owned.enter_context(open(file, "ab"))
+            try:
+                _lock(opened)
+            except BlockingIOError:
+                yield False
+                return
+            except OSError:  # no locks here: every writer is taken for the only one
+                break
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(opened.fileno()), os.stat(file)):
+                    break  # otherwise the process that had locked it has just put it in place
+        yield True
+
+
+def _lock(opened: IO[bytes]) -> None:
+    """Lock an open file until it is closed or this process ends.
+
+    Raises:
+        BlockingIOError: If another process has locked it.
+        OSError: If the operating system or the file system has no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError("no flock on this system") from None
+    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_leftovers(path: Path, but: Path) -> None:
+    """Remove temporary files of `path` whose writers were killed."""
+    unique = path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part")
+    for scratch in (path.with_name(f"{path.name}.part"), *unique):
+        if scratch != but:
+            with contextlib.suppress(OSError), open(scratch, "r+b") as opened:
+                _lock(opened)
+                scratch.unlink()
+
+
+def _keep(path: Path, keep: Path) -> None:
+    """Give the present file at `path` the name `keep`, too; without hard links, instead."""
+    linked = keep.with_name(f"{keep.name}.part")
+    _remove(linked)
+    try:
+        os.link(path, linked)
+    except OSError:
+        os.replace(path, keep)
+    else:
+        os.replace(linked, keep)
+
+
+def _remove(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a record as JSON, atomically; NaN and infinity, which JSON lacks, become null."""
-    text = json.dumps(_finite(record), indent=2, allow_nan=False)
-    write_atomically(path, f"{text}\n".encode(), shared=True)
+    """Write a record as JSON, atomically."""
+    write_atomically(path, as_json(record))
+
+
+def as_json(record: dict[str, Any]) -> bytes:
+    """A record as the content of a JSON file; NaN and infinity, which JSON lacks, become null."""
+    return (json.dumps(_finite(record), indent=2, allow_nan=False) + "\n").encode()
 
 
 def _finite(value: Any) -> Any:
