@@ -91,7 +91,7 @@ def test_a_run_killed_at_random_steps_ends_as_if_never_stopped(unbroken, tmp_pat
     assert_same_run(folder, unbroken)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_saves_itself(unbroken, tmp_path, signum):
     folder = tmp_path / "run"
     process = Process(*RUN, "--out", folder, "--save-every", "1000")

@@ -11,6 +11,7 @@ from PIL import Image
 
 from hypersphere.data.worker_stream import FileReader, Stream, Wanted
 from hypersphere.errors import UserError
+from hypersphere.util.console import notify_once
 
 
 def brightness(image, how):
@@ -110,7 +111,7 @@ def test_no_random_number_is_taken(files, workers):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_workers_go_on_when_all_are_asked_to_stop(files, signum):
     """The parent decides when there is enough."""
     coming = Stream(FileReader(files), brightness, side=None, workers=1)([asked(n) for n in range(12)])
@@ -120,3 +121,56 @@ def test_workers_go_on_when_all_are_asked_to_stop(files, signum):
     assert [decoded.sample.item() for decoded in coming] == list(range(1, 12))
     worker.join(10)
     assert worker.exitcode == 0
+
+
+def test_a_killed_worker_is_replaced(files, capsys):
+    """In order, each image once, and what comes is what would have come."""
+    stream = Stream(FileReader(files), brightness, side=None, workers=2)
+    coming, found = stream(asked(n, how=n) for n in range(12)), []
+    for decoded in coming:
+        found.append((decoded.sample.item(), decoded.pixels[0, 0, 0].item()))
+        if len(found) in (1, 6):
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    assert found == [(n, 2 * n) for n in range(12)]
+    assert "a process that reads images was killed" in capsys.readouterr().err
+
+
+def end_this_worker(image, how):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_that_are_killed_again_and_again_end_the_work(files):
+    stream = Stream(FileReader(files), end_this_worker, side=None, workers=1)
+    with pytest.raises(UserError, match=r"was killed 4 times \(.*\): .* use fewer `workers`"):
+        list(stream([asked(0), asked(1)]))
+
+
+def test_a_killed_worker_interrupts_nothing_else(files):
+    """torch's handler of SIGCHLD would raise here, in the middle of an update."""
+    coming = Stream(FileReader(files), brightness, side=None, workers=1)(asked(n) for n in range(12))
+    next(coming)
+    (worker,) = multiprocessing.active_children()
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join(10)
+    assert sum(range(1000)) == 499500
+    assert len(list(coming)) == 11
+
+
+@pytest.mark.parametrize("often", [1, 2])
+def test_without_shared_memory_images_come_through_pipes(files, monkeypatch, capsys, often):
+    """As in a container with 64 MB of /dev/shm, where the parent would wait for ever."""
+    share, calls = torch.Tensor.share_memory_, []
+
+    def refuse(tensor):
+        calls.append(tensor)
+        if len(calls) % often == 0:
+            raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+        return share(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", refuse)
+    notify_once.cache_clear()
+    batches = [asked(n, 11 - n) for n in range(12)]
+    found = list(Stream(FileReader(files), brightness, side=None, workers=2)(iter(batches)))
+    assert [d.pixels[:, 0, 0].tolist() for d in found] == [[n + 100, 111 - n] for n in range(12)]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/dev/shm is too small" in line

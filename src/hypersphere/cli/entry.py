@@ -1,8 +1,6 @@
 """`hypersphere COMMAND …`: starts a command, and turns errors into one line and an exit status."""
 
-import contextlib
 import importlib
-import os
 import signal
 import sys
 import time
@@ -16,6 +14,7 @@ from hypersphere.errors import (
     permission_errors_as_user_errors,
 )
 from hypersphere.util.launcher import is_main_process, local_rank_and_size
+from hypersphere.util.output import lost_output, tolerate_output_errors
 
 LAUNCHER_DELAY = 2.0  # seconds after which a launcher that saw one process end has ended the others
 
@@ -39,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Words after `hypersphere`; by default those that this process was started with.
 
     Returns:
-        The exit status: 0, 1 if some of many runs failed, 2 after a user's mistake (one line on standard error), or
-        128 + the number of the signal that stopped the command.
+        The exit status: 0, 1 if some of many runs failed or output was lost, 2 after a user's mistake (one line on
+        standard error), or 128 + the number of the signal that stopped the command.
 
     Example:
         >>> main(["--version"])  # doctest: +ELLIPSIS
@@ -48,12 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with contextlib.suppress(AttributeError):  # a terminal without ± shows a question mark
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    tolerate_output_errors()
     try:
         with permission_errors_as_user_errors():
             _run(words)
-        sys.stdout.flush()
     except ReportedElsewhere:
         return 2
     except UserError as error:
@@ -63,13 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rank = f"process {local_rank}: " if local_rank else ""
         print(f"hypersphere: {rank}{as_command_line(str(error))}", file=sys.stderr)
         return getattr(error, "status", 2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as shells report a closed pipe
     except KeyboardInterrupt as interrupt:
         if is_main_process():
             print(f"hypersphere: {as_command_line(str(interrupt)) or 'interrupted'}", file=sys.stderr)
         return 128 + getattr(interrupt, "signum", signal.SIGINT)
+    except SystemExit:  # of --help
+        if not lost_output():
+            raise
+    if reason := lost_output():
+        print(f"hypersphere: could not write to standard output: {reason}", file=sys.stderr)
+        return 1
     return 0
 
 

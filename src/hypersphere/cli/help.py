@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 
 import tyro
 
-WIDEST = 120  # characters of a line
+NARROWEST, WIDEST = 40, 120  # characters of a line; at a few tyro never ends
 
 
 class Option(NamedTuple):
@@ -67,7 +67,7 @@ def print_help(
             box: Any = dataclasses.make_dataclass(group, members, frozen=True, namespace={"__doc__": ""})
             fields.append((f"{group}_group", Annotated[box, tyro.conf.arg(name=group)], box()))
     kind: Any = dataclasses.make_dataclass("options", fields, frozen=True)
-    width = min(shutil.get_terminal_size().columns, WIDEST)
+    width = max(NARROWEST, min(shutil.get_terminal_size().columns, WIDEST))
     os.environ["COLUMNS"] = str(width)  # on a wider terminal tyro would set boxes side by side, out of order
     indent = 2 * " "  # without it tyro would join the lines
     paragraphs = [

@@ -1,7 +1,10 @@
 """Read images in worker processes, batch by batch, in a requested order."""
 
+import itertools
 import os
+import pickle
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
@@ -11,14 +14,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hypersphere.data.decode import Unreadable, read_pixels
 from hypersphere.data.tar_members import file_or_member, opened
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
+from hypersphere.util.console import notify, notify_once
 from hypersphere.util.cores import available_cores
 
 PATIENCE = 1000  # most images to try in place of an unreadable one
+REPLACED = 3  # times in a row that workers which were killed are replaced
 Make = Callable[[Tensor, Any], np.ndarray]  # (image of shape (3, H, W), uint8; parameters) → uint8 array
 
 
@@ -129,7 +134,7 @@ class Stream:
         fill: bool = True,
         unreadable: dict[Path | str, str] | None = None,
     ) -> None:
-        self.reader, self.fill = reader, fill
+        self.reader, self.fill, self.pin = reader, fill, pin
         self.unreadable = {} if unreadable is None else unreadable
         self._asked = _Asked()
         self._following: dict[int, int] = {}  # unreadable image → the next one that can be read
@@ -145,9 +150,34 @@ class Stream:
         )
 
     def __call__(self, batches: Iterable[list[Wanted]]) -> Iterator[Decoded]:
-        """Yield the decoded batches. Workers take from `batches` as they become free."""
-        self._asked.batches = batches
-        for pixels, reasons in self._loader:
+        """Yield the decoded batches. Workers take from `batches` as they become free.
+
+        If a worker is killed, others read what it had not delivered.
+
+        Raises:
+            UserError: If workers are killed again and again.
+        """
+        rest, deaths = iter(batches), 0
+        while True:
+            self._asked.batches = rest
+            try:
+                for decoded in self._decoded():
+                    yield decoded
+                    deaths = 0
+                return
+            except _WorkerDied as death:
+                deaths += 1
+                if deaths > REPLACED:
+                    advice = "it may need more memory than there is: use fewer `workers` or a smaller `batch`"
+                    raise UserError(
+                        f"a process that reads images was killed {deaths} times ({death}): {advice}"
+                    ) from None
+                notify(f"a process that reads images was killed ({death}): it is replaced")
+                rest = itertools.chain(list(self._asked.given), rest)
+
+    def _decoded(self) -> Iterator[Decoded]:
+        for sent, reasons in _watched(self._loader):
+            pixels = self._received(sent)
             batch = self._asked.given.popleft()
             for place, reason in reasons.items():
                 self.unreadable[self.reader.name(batch[place].sample)] = reason
@@ -156,6 +186,14 @@ class Stream:
                 yield Decoded(pixels, torch.tensor([batch[place].sample for place in used]))
             elif self.fill:
                 yield self._replacements(batch)
+
+    def _received(self, sent: Tensor | np.ndarray | None) -> Tensor | None:
+        """The pixels of a batch, which came through shared memory, or through a pipe if there is too little of it."""
+        if not isinstance(sent, np.ndarray):
+            return sent
+        advice = "a container gets more with docker run --shm-size=1g"
+        notify_once(f"/dev/shm is too small, so reading images is slower ({_shared_memory()}): {advice}")
+        return torch.from_numpy(sent).pin_memory() if self.pin else torch.from_numpy(sent)
 
     def every(self, at_once: int) -> Iterator[Decoded]:
         """All images in order, `at_once` at a time, without parameters."""
@@ -192,11 +230,81 @@ def _used(count: int, holes: Container[int], fill: bool) -> list[int]:
     return [good[place % len(good)] if place in holes else place for place in range(count)]
 
 
-def _collate(items: list[tuple[np.ndarray | None, str]], fill: bool) -> tuple[Tensor | None, dict[int, str]]:
+def _collate(
+    items: list[tuple[np.ndarray | None, str]], fill: bool
+) -> tuple[Tensor | np.ndarray | None, dict[int, str]]:
     """(stacked images with holes filled or skipped, {place of a hole: reason}); None if no image is readable."""
     reasons = {place: reason for place, (_, reason) in enumerate(items) if reason}
     used = _used(len(items), reasons, fill)
-    return torch.from_numpy(np.stack([items[place][0] for place in used])) if used else None, reasons  # type: ignore[misc]
+    return _shared(np.stack([items[place][0] for place in used])) if used else None, reasons  # type: ignore[misc]
+
+
+def _shared(pixels: np.ndarray) -> Tensor | np.ndarray:
+    """The pixels in shared memory, if this is a worker and there is enough; an array is sent through a pipe.
+
+    The queue of a worker would try the same in a thread, drop the batch on failure, and leave the parent waiting.
+    """
+    tensor = torch.from_numpy(pixels)
+    if get_worker_info() is None:
+        return tensor
+    try:
+        return tensor.share_memory_()
+    except (RuntimeError, OSError):
+        return pixels
+
+
+def _shared_memory() -> str:
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return "its size is unknown"
+    return f"it has {found.f_blocks * found.f_frsize / 1e6:,.0f} MB"
+
+
+class _WorkerDied(Exception):
+    """A worker process was killed."""
+
+
+def _watched(loader: DataLoader) -> Iterator[Any]:
+    """The batches of a loader. Raises `_WorkerDied` if a worker was killed, and then ends the others.
+
+    At the end of a worker, torch would raise in the main thread, wherever that is. We raise only while we wait for a
+    batch, which may never come if the worker was killed while it was sending.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
+    before = (signal.getsignal(signal.SIGCHLD) or signal.SIG_DFL) if in_main_thread else None
+    coming = iter(loader)  # sets a handler
+    workers = getattr(coming, "_workers", ())
+
+    def check(*_: Any) -> None:
+        if dead := [worker for worker in workers if worker.exitcode]:
+            raise _WorkerDied(f"exit status {dead[0].exitcode}")
+
+    while True:
+        try:
+            if in_main_thread:
+                signal.signal(signal.SIGCHLD, check)
+            check()
+            batch = _next(coming)
+        except StopIteration:
+            return
+        except _WorkerDied:
+            for worker in workers:
+                worker.kill()
+            raise
+        finally:
+            if in_main_thread:
+                signal.signal(signal.SIGCHLD, before)
+        yield batch
+
+
+def _next(coming: Iterator[Any]) -> Any:
+    try:
+        return next(coming)
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        if isinstance(error, RuntimeError) and "DataLoader worker" not in str(error):
+            raise
+        raise _WorkerDied(first_line(error)) from None
 
 
 def _leave_signals_to_the_parent(worker: int) -> None:
@@ -204,7 +312,8 @@ def _leave_signals_to_the_parent(worker: int) -> None:
 
     A second SIGTERM, with which the parent ends its workers, takes effect.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in {"SIGINT", "SIGHUP"} & vars(signal).keys():
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 

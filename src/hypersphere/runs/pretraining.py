@@ -4,7 +4,6 @@ import contextlib
 import glob
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -63,7 +62,7 @@ from hypersphere.train import (
     train,
 )
 from hypersphere.train.checkpoint import CHECKPOINT, has_checkpoint, latest_checkpoint
-from hypersphere.util.console import notify, pluralize, progress_bar
+from hypersphere.util.console import notify, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, next_free_folder, write_json
 from hypersphere.util.launcher import is_main_process, job, launched
 from hypersphere.util.references import allow, is_reference
@@ -314,7 +313,7 @@ def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
         finished = trainer.step == plan.steps
         message = f"all {plan.steps} steps are done" if finished else f"resuming at step {run.step} of {plan.steps}"
     if progress:
-        print(f"{run.path}: {message}", file=sys.stderr, flush=True)
+        print_error(f"{run.path}: {message}")
 
 
 def _run_plan(

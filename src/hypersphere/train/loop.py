@@ -54,7 +54,7 @@ def train(
         features: Computes features of all images, for methods that cluster them.
 
     Raises:
-        RunInterrupted: After SIGINT or SIGTERM, when a checkpoint is saved.
+        RunInterrupted: After SIGINT, SIGTERM or SIGHUP, when a checkpoint is saved.
         Diverged: If the loss is not finite.
 
     Example:

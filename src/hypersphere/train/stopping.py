@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from hypersphere.util.launcher import launcher_has_ended
-from hypersphere.util.signals import restore_handlers
+from hypersphere.util.signals import active_handlers, restore_handlers
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -35,16 +35,13 @@ def asked(stop: list[int]) -> int:
 
 @contextlib.contextmanager
 def without_interrupts(caught: list[int]) -> Iterator[None]:
-    """Only collect SIGINT and SIGTERM, so that they cannot interrupt a checkpoint.
-
-    Workers that end by them must not either, so SIGCHLD, at which torch would raise, is reset.
-    """
+    """Only collect signals to stop, so that they cannot interrupt a checkpoint."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {s: signal.signal(s, lambda signum, frame: caught.append(signum)) for s in (signal.SIGINT, signal.SIGTERM)}
-    if hasattr(signal, "SIGCHLD"):
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = active_handlers()
+    for s in before:
+        signal.signal(s, lambda signum, frame: caught.append(signum))
     try:
         yield
     finally:

@@ -18,7 +18,13 @@ PLAIN_EVERY = 30.0  # seconds between lines if there is no terminal
 def notify(message: str) -> None:
     """Print one line to standard error, in the first process of a job only."""
     if is_main_process():
-        print(f"hypersphere: {message}", file=sys.stderr, flush=True)
+        print_error(f"hypersphere: {message}")
+
+
+def print_error(line: str) -> None:
+    """Print a line to standard error; if that cannot be written, the program goes on without it."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
 
 
 @cache
@@ -113,11 +119,7 @@ class _Lines(Progress):
             return
         self.printed, self.done = now, done
         left = (now - self.began) / max(1, done - self.start) * (self.total - done)
-        print(
-            f"{self.title}: {100 * done // self.total} %, {duration(left)} left {self.note}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print_error(f"{self.title}: {100 * done // self.total} %, {duration(left)} left {self.note}")
 
 
 @contextlib.contextmanager

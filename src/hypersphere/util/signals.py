@@ -1,4 +1,4 @@
-"""Handling of SIGINT and SIGTERM, which ask a program to stop."""
+"""Handling of SIGINT, SIGTERM and SIGHUP (the terminal was closed), which ask a program to stop."""
 
 import contextlib
 import signal
@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """Collect the first SIGINT or SIGTERM instead of acting on it; a second one acts at once.
+    """Collect the first SIGINT, SIGTERM or SIGHUP instead of acting on it; a second one acts at once.
 
     Signals that the program ignores stay ignored. Outside the main thread, which alone receives signals, the list
     stays empty.
@@ -21,8 +23,7 @@ def stop_requests() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-    before = {s: handler for s, handler in handlers.items() if handler is not signal.SIG_IGN}
+    before = active_handlers()
 
     def request(signum: int, frame: Any) -> None:
         caught.append(signum)
@@ -34,6 +35,12 @@ def stop_requests() -> Iterator[list[int]]:
         yield caught
     finally:
         restore_handlers(before)
+
+
+def active_handlers() -> dict[signal.Signals, Any]:
+    """The handlers of the stop signals, except those that the program ignores, as nohup makes it ignore SIGHUP."""
+    handlers = {s: signal.getsignal(s) for s in STOP_SIGNALS}
+    return {s: handler for s, handler in handlers.items() if handler is not signal.SIG_IGN}
 
 
 def restore_handlers(handlers: Mapping[signal.Signals, Any]) -> None:
