@@ -138,8 +138,13 @@ def test_damaged_exports_are_told(exported):
         hs.load(exported)
     (exported / "encoder.safetensors").write_bytes(weights)
     for changes, message in [
-        ({"input": {}}, r"card.json is damaged \(KeyError: 'side'\)"),
-        ({"architecture": {"depth": 3}}, r"card.json is damaged \(TypeError"),
+        ({"input": {}}, r"card.json is damaged \(input.side is missing\)"),
+        ({"architecture": {"depth": 3}}, r"card.json is damaged \(architecture.channels is missing\)"),
+        ({"architecture": {"channels": 1, "depth": 3}}, r"card.json is damaged \(.*unexpected keyword argument"),
+        (
+            {"input": {**read_card(exported)["input"], "std": [0.0]}},
+            r"card.json is damaged \(mean and std must be finite, and std above 0",
+        ),
         ({"architecture": {"channels": 3}}, r"encoder.safetensors does not fit hypersphere/digits \(size mismatch"),
         ({"encoder": "hypersphere/none"}, "unknown encoder"),
         ({"kind": "of a deck"}, "is not the card of an exported encoder"),
@@ -149,5 +154,5 @@ def test_damaged_exports_are_told(exported):
             hs.load(exported)
         (exported / "card.json").write_text(card)
     (exported / "card.json").write_text("{")
-    with pytest.raises(UserError, match=r"card.json cannot be read"):
+    with pytest.raises(UserError, match=r"card.json is damaged \(Expecting property name"):
         hs.load(exported / "card.json")

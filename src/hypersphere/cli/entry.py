@@ -1,6 +1,8 @@
 """`hypersphere COMMAND …`: starts a command, and turns errors into one line and an exit status."""
 
+import atexit
 import importlib
+import os
 import signal
 import sys
 import time
@@ -13,7 +15,7 @@ from hypersphere.errors import (
     closest_name,
     permission_errors_as_user_errors,
 )
-from hypersphere.util.launcher import is_main_process, local_rank_and_size
+from hypersphere.util.launcher import is_main_process, launched, local_rank_and_size
 from hypersphere.util.output import lost_output, tolerate_output_errors
 
 LAUNCHER_DELAY = 2.0  # seconds after which a launcher that saw one process end has ended the others
@@ -46,7 +48,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hypersphere ...
         0
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return _status(list(arguments))
+    status = _status(sys.argv[1:])
+    if launched() > 1:
+        _exit_at_once(status)
+    return status
+
+
+def _exit_at_once(status: int) -> None:
+    """End a process of a job without tearing down Python, where threads of torch's process groups may abort."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
+def _status(words: list[str]) -> int:
     tolerate_output_errors()
     try:
         with permission_errors_as_user_errors():

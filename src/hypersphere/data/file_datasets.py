@@ -1,7 +1,6 @@
 """Datasets of image files: folders and tar files, and the lists of files that a run keeps."""
 
 import hashlib
-import json
 import os
 from abc import abstractmethod
 from collections import Counter
@@ -9,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -31,6 +30,7 @@ from hypersphere.data.tar_members import MEMBER, file_or_member
 from hypersphere.errors import UserError, permission_errors_as_user_errors
 from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json
+from hypersphere.util.records import read_record
 from hypersphere.util.text import printable
 from hypersphere.util.trust import remember
 
@@ -309,14 +309,33 @@ def save_files(path: Path, train: Listing, held_out: Listing) -> None:
 
 def saved_files(path: Path) -> tuple[Listing, Listing]:
     """The lists that `save_files` wrote, including files that no longer exist."""
+    saved = read_record(path, _SavedFiles)
     try:
-        saved = json.loads(path.read_text())
-        train, held_out = (_listing(saved[part], tuple(saved["classes"])) for part in ("learnt", "held_out"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        train, held_out = (_listing(part, tuple(saved["classes"])) for part in (saved["learnt"], saved["held_out"]))
+    except ValueError as error:
         raise UserError(f"{path} is damaged ({error})") from None
     return train, held_out
 
 
-def _listing(saved: dict[str, Any], classes: tuple[str, ...]) -> Listing:
-    paths = tuple(map(file_or_member, saved["names"]))
-    return Listing(paths, None if saved["labels"] is None else torch.tensor(saved["labels"]), classes)
+class _SavedList(TypedDict):
+    names: list[str]
+    labels: list[int] | None
+
+
+class _SavedFiles(TypedDict):
+    """The content of files.json."""
+
+    classes: list[str]
+    learnt: _SavedList
+    held_out: _SavedList
+
+
+def _listing(saved: _SavedList, classes: tuple[str, ...]) -> Listing:
+    paths, labels = tuple(map(file_or_member, saved["names"])), saved["labels"]
+    if any("\0" in name for name in saved["names"]):
+        raise ValueError("a name has a null character")
+    if labels is None:
+        return Listing(paths, None, classes)
+    if len(labels) != len(paths) or not all(-1 <= label < len(classes) for label in labels):
+        raise ValueError(f"labels must be {len(paths)} numbers from -1 to {len(classes) - 1}")
+    return Listing(paths, torch.tensor(labels), classes)

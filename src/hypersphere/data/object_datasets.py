@@ -5,13 +5,12 @@ A user's function, `package.module:function`, may return any of these.
 
 import hashlib
 import inspect
-import json
 import os
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -25,6 +24,8 @@ from hypersphere.data.images import Images, fingerprint
 from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
 from hypersphere.data.torch_datasets import Items, as_bytes, is_item_dataset, labels_of
 from hypersphere.errors import UserError, first_line
+from hypersphere.util.array_files import checked_header
+from hypersphere.util.records import read_record
 from hypersphere.util.references import edition, import_reference
 
 # split → accepted names of (images, labels), including those of MedMNIST and Keras
@@ -41,6 +42,12 @@ WANTED = (
     "images, (images, labels), a dictionary of train_images, train_labels, test_images, …, "
     "or a torch or Hugging Face dataset"
 )
+
+
+class _Began(TypedDict):
+    """What run.json has of a run on an object."""
+
+    images: NotRequired[str | None]
 
 
 class ObjectDataset(Dataset):
@@ -62,7 +69,7 @@ class ObjectDataset(Dataset):
         if not self.name.startswith(IN_MEMORY):
             del self.parts  # can be made again; a second copy of all images would stay in memory
         if run is not None and holdout == self.options.holdout:
-            began = json.loads((run / "run.json").read_text()).get("images")
+            began = read_record(run / "run.json", _Began).get("images")
             if began not in (None, content_hash(split)):
                 changed = "its images, labels or held-out images have changed since the run began"
                 raise UserError(f"cannot resume {run} with {self.name}: {changed}")
@@ -255,14 +262,18 @@ def made_by(name: str) -> Any:
 def arrays_of_file(path: Path) -> dict[str, Any]:
     """The arrays with a known name; an empty tuple for each other name."""
     try:
-        found = np.load(path, allow_pickle=False)
+        found = np.load(path, mmap_mode="r", allow_pickle=False)  # so that only the header is read
         if not isinstance(found, np.lib.npyio.NpzFile):
-            return {"images": found}
+            checked_header(path)
+            return {"images": np.array(found)}
         with found:
-            return {name: found[name] if name in _KNOWN else () for name in found.files}
+            known = [name for name in found.files if name in _KNOWN]
+            for name in known:
+                checked_header(path, name)
+            return {name: found[name] if name in known else () for name in found.files}
     except FileNotFoundError:
         raise UserError(f"file not found: {path}") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)})") from None
 
 

@@ -160,7 +160,7 @@ def _exported(path: Path, options: DiagnoseOptions) -> Path | None:
 def _of_exported(folder: Path, options: DiagnoseOptions) -> Subject:
     loaded = load(folder, options.device, trust=options.trust)
     about = read_card(folder / CARD).get("run")
-    if not isinstance(about, dict):
+    if about is None:
         raise UserError(f"{folder / CARD} has no config of a run: pass {folder / WEIGHTS} and `encoder`")
     config = Config.from_json(about["config"])
     config, run = _located(config.replace(root=None), options), folder.absolute().parent

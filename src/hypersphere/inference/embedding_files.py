@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from hypersphere.diagnostics.embeddings import Embeddings, check_embeddings
 from hypersphere.errors import UserError, first_line
+from hypersphere.util.array_files import checked_header, open_array, read_header
 from hypersphere.util.console import notify
 from hypersphere.util.files import check_file
+from hypersphere.util.records import check_record
 
 ABOUT = "hypersphere"  # the metadata key, or the array, that holds provenance as JSON
 PIECE = 2**24  # bytes of vectors written or read at once
@@ -40,11 +42,20 @@ class VectorBatch(NamedTuple):
     vectors: np.ndarray  # N × D, float32
 
 
+class About(TypedDict):
+    """What is read of a file's metadata, which say how it was made."""
+
+    encoder: str
+    weights: str
+    preprocess: dict[str, Any]
+    cwd: str
+
+
 @dataclass(frozen=True)
 class EmbeddingFile:
     """A file that `embed` wrote: how it was made, and its rows in pieces."""
 
-    about: dict[str, Any]
+    about: About
     dimensions: int
     pieces: Callable[[], Iterator[VectorBatch]]
 
@@ -112,13 +123,14 @@ def read_vectors(path: Path) -> EmbeddingFile:
         raise UserError(f"{not_ours}: expected {' or '.join(WRITTEN)}")
     try:
         found = _own_parquet(path) if path.suffix == ".parquet" else _own_npz(path)
-        missing = {"encoder", "weights", "preprocess", "cwd"} - found.about.keys()
     except UserError:
         raise
     except Exception:  # libraries raise almost anything
         raise UserError(not_ours) from None
-    if missing:
-        raise UserError(f"{not_ours}: its metadata lacks {', '.join(sorted(missing))}")
+    try:
+        check_record(found.about, About)
+    except ValueError as error:
+        raise UserError(f"{not_ours}: in its metadata, {error}") from None
     return replace(found, pieces=partial(_reporting_damage, path, found.pieces))
 
 
@@ -133,48 +145,42 @@ def _damage_reported(path: Path) -> Iterator[None]:
 
 
 def _npy(path: Path) -> Embeddings:
-    return _array(str(path), lambda: open(path, "rb"))
+    return _array(str(path), path, None)
 
 
 def _npz(path: Path) -> Embeddings:
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-    matrices = [name for name in names if len(_header(partial(_member, path, name))[0]) == 2]
+    matrices = [name for name in names if len(checked_header(path, name).shape) == 2]
     named = [name for name in ("embeddings", "features") if name in (matrices or names)]
     if len(matrices) != 1 and not named:
         found = ", ".join(names) or "none"
         raise UserError(f"{path} must have one N × D array, or one named embeddings: its arrays are {found}")
     name = named[0] if named else matrices[0]
-    return _array(f"{path}:{name}", partial(_member, path, name))
+    return _array(f"{path}:{name}", path, name)
 
 
 def _own_npz(path: Path) -> EmbeddingFile:
     with zipfile.ZipFile(path) as archive:
         about = json.loads(str(np.load(io.BytesIO(archive.read(f"{ABOUT}.npy")), allow_pickle=False)))
-    vectors, names = partial(_member, path, "vector"), partial(_member, path, "path")
-    (rows, dimensions), *_ = _header(vectors)
-    (named,), *_ = _header(names)
+    (rows, dimensions), (named,) = (checked_header(path, name).shape for name in ("vector", "path"))
     if rows != named:
         raise ValueError("not as many vectors as paths")
 
     def pieces() -> Iterator[VectorBatch]:
         step = rows_at_once(dimensions)
-        arrays = (_rows(f"{path}:{name}", array, step) for name, array in (("path", names), ("vector", vectors)))
+        arrays = (_rows(f"{path}:{name}", path, name, step) for name in ("path", "vector"))
         for some, matrix in zip(*arrays, strict=True):
             yield VectorBatch(some.tolist(), matrix)
 
     return EmbeddingFile(about, dimensions, pieces)
 
 
-def _member(path: Path, name: str) -> IO[bytes]:
-    return zipfile.ZipFile(path).open(f"{name}.npy")
-
-
-def _array(name: str, open_array: Callable[[], IO[bytes]]) -> Embeddings:
-    shape, _, dtype = _header(open_array)
+def _array(name: str, path: Path, member: str | None) -> Embeddings:
+    shape, _, dtype = checked_header(path, member)
     check_embeddings(shape, dtype, name)
     step = max(1, PIECE // (shape[1] * dtype.itemsize))
-    return Embeddings(name, shape[0], shape[1], lambda: _rows(name, open_array, step))
+    return Embeddings(name, shape[0], shape[1], lambda: _rows(name, path, member, step))
 
 
 def _reporting_damage(path: Path, pieces: Callable[[], Iterator[Any]]) -> Iterator[Any]:
@@ -182,23 +188,12 @@ def _reporting_damage(path: Path, pieces: Callable[[], Iterator[Any]]) -> Iterat
         yield from pieces()
 
 
-def _header(open_array: Callable[[], IO[bytes]]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    with open_array() as file:
-        return _read_header(file)
-
-
-def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(file)
-
-
-def _rows(name: str, open_array: Callable[[], IO[bytes]], step: int) -> Iterator[np.ndarray]:
+def _rows(name: str, path: Path, member: str | None, step: int) -> Iterator[np.ndarray]:
     """Rows of an array, `step` at a time. Not mapped into memory, where pages of a large file would pile up."""
-    with open_array() as file:
-        shape, by_column, dtype = _read_header(file)
+    with open_array(path, member) as file:
+        shape, by_column, dtype = read_header(file)
         if by_column:  # the numbers of a row are far apart
-            with open_array() as again:
+            with open_array(path, member) as again:
                 whole = np.lib.format.read_array(again, allow_pickle=False)
             yield from (whole[first : first + step] for first in range(0, len(whole), step))
             return

@@ -1,16 +1,14 @@
 """Load a trained encoder with its preprocessing, from a run or from the folder that `export` wrote."""
 
 import copy
-import dataclasses
 import hashlib
-import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import safetensors.torch
@@ -23,7 +21,7 @@ from hypersphere.data import Dataset, Images
 from hypersphere.data.decode import Unreadable, as_rgb, read_image
 from hypersphere.data.loader import center_view
 from hypersphere.data.tar_members import file_or_member, opened
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.evaluate import extract, in_channels
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
@@ -31,6 +29,7 @@ from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import load_run
 from hypersphere.util.files import sha256_of
+from hypersphere.util.records import check_record, read_record
 from hypersphere.util.text import printable
 from hypersphere.util.trust import check_code
 from hypersphere.util.trust import trust as trust_path
@@ -39,8 +38,47 @@ from hypersphere.views.crops import middle
 
 KIND = "hypersphere encoder, version 1"
 AT_ONCE = 64  # images decoded before they are encoded
+LARGEST = 16_384  # pixels of a side
 
 Picture = Any  # a path, a PIL image, the bytes of an image file, or a uint8 tensor or array C × H × W
+
+
+class PreprocessRecord(TypedDict):
+    """`Preprocess` as JSON has it."""
+
+    side: int
+    size: int
+    mean: list[float]
+    std: list[float]
+    resize: int | None
+    crop: int | None
+    white: NotRequired[int | None]  # not in older files
+
+
+class _Architecture(TypedDict):
+    channels: int
+    stem: NotRequired[Literal["cifar", "imagenet"]]
+    norm: NotRequired[Literal["batch", "group", "none"]]
+    dimensions: NotRequired[int | None]
+
+
+class _Weights(TypedDict):
+    sha256: str
+
+
+class _Origin(TypedDict):
+    hash: str
+    config: dict[str, Any]
+
+
+class Card(TypedDict):
+    """What is read of card.json; `describe` in card.py writes it."""
+
+    encoder: str
+    architecture: _Architecture
+    input: PreprocessRecord
+    weights: _Weights
+    run: NotRequired[_Origin]
 
 
 @dataclass(frozen=True)
@@ -65,16 +103,27 @@ class Preprocess:
     crop: int | None
     white: int | None = None
 
+    def __post_init__(self) -> None:
+        sides = {"side": self.side, "size": self.size, "resize": self.resize, "crop": self.crop}
+        for name, value in sides.items():
+            if value is not None and not 0 < value <= LARGEST:
+                raise ValueError(f"{name} must be from 1 to {LARGEST} pixels, got {value}")
+        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
+            raise ValueError(f"mean and std must be 1 or 3 numbers each, got {self.mean} and {self.std}")
+        if not all(abs(mean) < 1e6 for mean in self.mean) or not all(1e-6 < std < 1e6 for std in self.std):
+            raise ValueError(f"mean and std must be finite, and std above 0, got {self.mean} and {self.std}")
+
     @staticmethod
     def of(config: Config) -> "Preprocess":
         recipe, side = view_pipeline(config), Dataset.resolve(config).stored_side(config.size)
         return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop, config.white)
 
     @staticmethod
-    def from_json(saved: dict[str, Any]) -> "Preprocess":
-        saved = {"white": None, **saved}  # which older files do not have
-        known: dict[str, Any] = {field.name: saved[field.name] for field in dataclasses.fields(Preprocess)}
-        return Preprocess(**{**known, "mean": tuple(known["mean"]), "std": tuple(known["std"])})
+    def from_json(saved: Mapping[str, Any]) -> "Preprocess":
+        """The preprocessing that a card or a file of embeddings describes. Raises a ValueError if it is damaged."""
+        checked = check_record(saved, PreprocessRecord)
+        known: dict[str, Any] = {name: checked.get(name) for name in PreprocessRecord.__annotations__}
+        return Preprocess(**{**known, "mean": tuple(checked["mean"]), "std": tuple(checked["std"])})
 
     def __call__(self, picture: Picture) -> Tensor:
         """Input of the encoder, of shape (C, size, size).
@@ -224,34 +273,27 @@ def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool =
     return Loaded(path, encoder.to(where).to(memory_format=layout).eval(), preprocess)
 
 
-def read_card(file: Path) -> dict[str, Any]:
+def read_card(file: Path) -> Card:
     """Read the card.json of an exported encoder."""
-    try:
-        card = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{file} does not exist") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read ({error})") from None
-    if not isinstance(card, dict) or card.get("kind") != KIND:
+    if read_record(file, dict[str, Any]).get("kind") != KIND:
         raise UserError(f"{file} is not the card of an exported encoder")
-    return card
+    return read_record(file, Card)
 
 
 def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
     card = read_card(file)
-    check_code(file, {"encoder": card.get("encoder")})
+    check_code(file, {"encoder": card["encoder"]})
     try:
-        encoder = plain(build_encoder(card["encoder"], **card["architecture"]))
         preprocess = Preprocess.from_json(card["input"])
-        expected = card["weights"]["sha256"]
+        encoder = plain(build_encoder(card["encoder"], **card["architecture"]))
     except UserError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({type(error).__name__}: {error})") from None
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{file} is damaged ({first_line(error)})") from None
     weights = file.with_name(WEIGHTS)
     if not weights.is_file():
         raise UserError(f"{weights} does not exist, but {file.name} describes it")
-    if sha256_of(weights) != expected:
+    if sha256_of(weights) != card["weights"]["sha256"]:
         raise UserError(f"{weights} is not the file that {file.name} describes: their hashes differ")
     try:
         encoder.load_state_dict(read_weights(weights))

@@ -101,7 +101,7 @@ def _load_encoder(
         raise UserError(f"{file} was made with other weights than {source} has now: embed the images again")
     try:
         return replace(loaded, preprocess=Preprocess.from_json(vectors.about["preprocess"]))
-    except (KeyError, TypeError) as error:
+    except ValueError as error:
         raise UserError(f"{file} is damaged: its preprocessing is invalid ({error})") from None
 
 

@@ -265,18 +265,24 @@ def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
     )
 
 
-def precompile_update(config: Config, method: Method, how: Execution, images: Images) -> None:
-    """Compile the kernels of a step, by one step with few images on a copy of the networks."""
-    from hypersphere.kernels.precompiling import precompile
-
+def trial_update(config: Config, method: Method, how: Execution, images: Images, count: int = 16) -> Callable[[], None]:
+    """Return a function that makes a step with `count` images on a copy of the networks."""
     twin = trainer_of(config, copy.deepcopy(method), dataclasses.replace(how, compile=False))
     views, zero = Views(view_pipeline(config), config.seed), torch.zeros((), device=how.device)
-    sample = torch.arange(min(16, len(images)), device=how.device)
+    sample = torch.arange(count, device=how.device) % len(images)
 
     def update() -> None:
         made = views.training(images.pixels, sample, 0, twin.input_type)
         twin.update([Batch(made, sample, images.labels[sample])], zero, zero)
 
+    return update
+
+
+def precompile_update(config: Config, method: Method, how: Execution, images: Images) -> None:
+    """Compile the kernels of a step."""
+    from hypersphere.kernels.precompiling import precompile
+
+    update = trial_update(config, method, how, images, min(16, len(images)))
     with torch.backends.cudnn.flags(enabled=True, benchmark=False):
         precompile(update, how.device)
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -43,16 +42,18 @@ from hypersphere.runs.build import (
     regularized_parts,
     regularizes_weights,
     trainer_of,
+    trial_update,
     try_encoder,
     view_pipeline,
 )
 from hypersphere.runs.inactive_options import inactive_options, unused_options
 from hypersphere.runs.initial_weights import check_init
 from hypersphere.runs.machine import Execution, pick_device, pick_precision, provenance, training_execution
+from hypersphere.runs.memory import check_memory, memory_errors_as_user_errors
 from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.option_types import RunOptions
 from hypersphere.runs.recipes import located, recipe_for
-from hypersphere.runs.run import Run, load_config, put_state
+from hypersphere.runs.run import Run, RunRecord, load_config, put_state
 from hypersphere.train import (
     Log,
     Plan,
@@ -65,6 +66,7 @@ from hypersphere.train.checkpoint import CHECKPOINT, has_checkpoint, latest_chec
 from hypersphere.util.console import notify, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, next_free_folder, write_json
 from hypersphere.util.launcher import is_main_process, job, launched
+from hypersphere.util.records import read_record
 from hypersphere.util.references import allow, is_reference
 from hypersphere.util.trust import remember
 
@@ -220,9 +222,11 @@ def _train(config: Config, path: Path | None, progress: bool) -> Run:
 
 
 def _check_same(own: Config, first: Config) -> None:
-    if own.hash == first.hash:
-        return
     names = dict.fromkeys((*first.differences(own), *own.differences(first)))
+    if own.precision != first.precision:  # does not count in the hash
+        names["precision"] = None
+    if not names:
+        return
     zero, other = (", ".join(f"{n}={format_value(getattr(c, n, None))}" for n in names) for c in (first, own))
     raise UserError(f"ranks were started with different options: rank 0 has {zero}, rank {rank()} has {other}")
 
@@ -291,6 +295,7 @@ def _announce(config: Config, split: Split) -> None:
 
 
 def _new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> Trainer:
+    check_memory(config, images.channels, len(images.classes), how.device)
     torch.manual_seed(config.seed)
     method = build_method(config, images.channels, len(images.classes), begin=begin)
     method = method.to(how.device).to(memory_format=how.layout)
@@ -309,11 +314,20 @@ def _restore(run: Run, trainer: Trainer, plan: Plan, progress: bool) -> None:
     message = f"no checkpoint yet: starting at step 0 of {plan.steps}"
     if state is not None:
         agreed(lambda: put_state(run, state))
-        trainer.restore(state)
+        agreed(lambda: _put_trainer_state(run, trainer, plan, state))
         finished = trainer.step == plan.steps
         message = f"all {plan.steps} steps are done" if finished else f"resuming at step {run.step} of {plan.steps}"
     if progress:
         print_error(f"{run.path}: {message}")
+
+
+def _put_trainer_state(run: Run, trainer: Trainer, plan: Plan, state: dict[str, Any]) -> None:
+    try:
+        trainer.restore(state)
+        if not 0 <= trainer.step <= plan.steps:
+            raise ValueError(f"its step is {trainer.step}, of {plan.steps}")
+    except ValueError as error:
+        raise UserError(f"{run.path / CHECKPOINT} is damaged ({error})") from None
 
 
 def _run_plan(
@@ -342,7 +356,9 @@ def _run_plan(
     log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
-    with closing, bars as bar, _explain_end(run, plan), _report_unreadable(run, loader):
+    trial = partial(trial_update, config, trainer.method, how, train_images)
+    enough = memory_errors_as_user_errors(plan.micro_batch // world_size(), how.device, trial)
+    with closing, bars as bar, _explain_end(run, plan), _report_unreadable(run, loader), enough:
         train(
             trainer,
             partial(loader.training, dtype=trainer.input_type),
@@ -424,8 +440,8 @@ def _find_begun(config: Config) -> Path | None:
 
 
 def _job_of(run: Path) -> str | None:
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads((run / "run.json").read_text()).get("job")
+    with contextlib.suppress(UserError):
+        return read_record(run / "run.json", RunRecord).get("job")
     return None
 
 

@@ -1,11 +1,10 @@
 """A run: its folder, config and encoder, and the evaluation of the encoder with probes."""
 
-import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -37,9 +36,21 @@ from hypersphere.train import (
     restore,
 )
 from hypersphere.util.launcher import is_main_process
+from hypersphere.util.records import read_record
 from hypersphere.util.trust import check_code, is_trusted
 from hypersphere.util.trust import trust as trust_path
 from hypersphere.views import ViewPipeline
+
+
+class RunRecord(TypedDict):
+    """The content of run.json. Fields after the first are missing in runs of some earlier version."""
+
+    config: dict[str, Any]
+    hash: NotRequired[str]
+    classes: NotRequired[int]
+    training_images: NotRequired[int]
+    job: NotRequired[str | None]
+    images: NotRequired[str | None]
 
 
 class Run:
@@ -79,7 +90,7 @@ class Run:
     @property
     def written_by(self) -> dict[str, Any]:
         """Code, versions and device when the run began, from run.json."""
-        known: dict[str, Any] = json.loads((self.path / "run.json").read_text())
+        known = read_record(self.path / "run.json", RunRecord)
         return {name: value for name, value in known.items() if name != "config"}
 
     @cached_property
@@ -99,7 +110,7 @@ class Run:
     def labelled(self) -> bool:
         """Whether the images have labels, so that accuracy can be measured."""
         classes = self.written_by.get("classes")  # missing in older runs
-        if not isinstance(classes, int):
+        if classes is None:
             classes = len(self._training_set.classes)
         return classes > 1
 
@@ -394,8 +405,9 @@ def read_config(path: str | Path) -> Config:
         if not Path(path).exists():
             raise UserError(f"run not found: {path} does not exist")
         raise UserError(f"{path} is not a run: {reason}")
+    record = read_record(file, RunRecord)
     try:
-        config = Config.from_json(json.loads(file.read_text())["config"])
+        config = Config.from_json(record["config"])
         dataset = Dataset.resolve(config)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error})") from None
@@ -424,5 +436,4 @@ def with_root(config: Config, root: str | Path | None) -> Config:
 
 def _classes(path: Path) -> int:
     """Number of classes of the training images; 2 for older runs, which do not record it."""
-    found = json.loads((path / "run.json").read_text()).get("classes", 2)
-    return found if isinstance(found, int) else 2
+    return read_record(path / "run.json", RunRecord).get("classes", 2)

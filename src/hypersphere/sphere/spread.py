@@ -7,6 +7,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import nearest
@@ -15,6 +16,7 @@ from hypersphere.sphere.unit import to_full_precision, unit, without_autocast
 from hypersphere.util.random_numbers import SKETCH, normals
 
 VARIANCE_EPS = 1e-4  # VICReg's ε: keeps the slope of √ finite if a dimension is constant
+AT_ONCE = 2**24  # cosines in memory at a time
 INTEGRAL_END, INTEGRAL_NODES = 5.0, 9  # right half of the Epps–Pulley integral: 17 nodes on [−5, 5], as published
 
 
@@ -131,9 +133,29 @@ def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor =
     normal = (-t.square() / 2).exp()
     with without_autocast(x):
         along = points @ random_directions(directions, points, seed, step).T
-    phase = along[..., None] * t
-    gap2 = (phase.cos().mean(dim=0) - normal).square() + phase.sin().mean(dim=0).square()
+    real, imaginary = _characteristic(along, t)
+    gap2 = (real - normal).square() + imaginary.square()
     return len(x) * 2 * torch.trapezoid(gap2 * normal, t, dim=-1).mean()
+
+
+def _characteristic(along: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Real and imaginary part of 1/N · Σₙ e^(i t yₙ), for y of shape (N, directions) and all t: directions × nodes.
+
+    Many points are computed in parts, and again in the backward pass, so that N × directions × nodes numbers are never
+    in memory.
+    """
+
+    def parts_of(some: Tensor) -> tuple[Tensor, Tensor]:
+        phase = some[..., None] * t
+        return phase.cos().sum(dim=0), phase.sin().sum(dim=0)
+
+    rows = max(1, AT_ONCE // (along.shape[1] * len(t)))
+    if len(along) <= rows:
+        phase = along[..., None] * t
+        return phase.cos().mean(dim=0), phase.sin().mean(dim=0)
+    sums = [checkpoint(parts_of, some, use_reentrant=False) for some in along.split(rows)]
+    real, imaginary = (torch.stack(part).sum(dim=0) / len(along) for part in zip(*sums, strict=True))
+    return real, imaginary
 
 
 def random_directions(count: int, x: Tensor, seed: int, step: int | Tensor) -> Tensor:

@@ -9,16 +9,27 @@ import warnings
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify
 from hypersphere.util.files import write_atomically
+from hypersphere.util.records import check_record
 
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"  # in the folder of a run
+
+
+class _State(TypedDict):
+    """What is read of a checkpoint."""
+
+    hash: str
+    step: int
+    seconds: float
+    method: dict[str, Tensor]
+    optimizer: dict[str, Any]
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -108,8 +119,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         before = path.with_name(PREVIOUS).exists() and path.name != PREVIOUS
         advice = "continues from the checkpoint before" if before else "starts again if you remove it"
         raise UserError(f"{path} is damaged ({first_line(error)}): `resume` {advice}") from None
-    if not isinstance(state, dict) or not {"hash", "step", "seconds", "method", "optimizer"} <= state.keys():
-        raise UserError(f"{path} is not a checkpoint of a run")
+    try:
+        check_record(state, _State)
+    except ValueError as error:
+        raise UserError(f"{path} is not a checkpoint of a run ({error})") from None
     return state
 
 

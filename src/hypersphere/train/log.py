@@ -7,6 +7,7 @@ from typing import Any
 
 from hypersphere.errors import UserError
 from hypersphere.util.files import write_atomically
+from hypersphere.util.records import check_record
 
 
 class Log:
@@ -73,7 +74,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError):
                 line = json.loads(text)
-                if isinstance(line, dict) and type(line.get("step")) is int:
+                check_record(line, dict[str, float | None])
+                if type(line.get("step")) is int:
                     lines.append(line)
     return lines
 

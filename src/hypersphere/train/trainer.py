@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from hypersphere.distributed.collectives import all_mean, rank, world_size
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, first_line
 from hypersphere.methods import Batch, Method, Step
 from hypersphere.nn import separate_view_statistics
 from hypersphere.train.half_precision import HalfPrecisionLoss
@@ -97,7 +97,16 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore everything except the method's own state."""
+        """Restore everything except the method's own state. Raises a ValueError if the state does not fit."""
+        try:
+            self._restore(state)
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"the state of the optimizer does not fit: {first_line(error)}") from None
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        numbered = [group["params"] for group in self.optimizer.state_dict()["param_groups"]]
+        if [group["params"] for group in state["optimizer"]["param_groups"]] != numbered:
+            raise ValueError("it has other parameters")
         for saved, own in zip(state["optimizer"]["param_groups"], self.optimizer.param_groups, strict=True):
             saved |= {
                 name: own[name] for name in ("capturable", "foreach", "fused") if name in own

@@ -1,0 +1,161 @@
+"""Memory of a run: what its options need is compared with what is free before anything is allocated."""
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from hypersphere.config import Config
+from hypersphere.errors import UserError, first_line
+from hypersphere.runs.build import build_method
+from hypersphere.util.references import is_reference
+
+SLOTS = {"lars": 1, "sgd": 1, "adamw": 2}  # copies of the weights that an optimizer keeps
+TRIED = (8, 16)  # images of the two updates whose memory tells how much an image takes
+SAFE = 0.9  # share of free memory that a run may plan with, since it is in pieces
+
+
+class NetworkMemory(NamedTuple):
+    """Bytes of the networks of a run in training: weights, buffers, gradients and the optimizer's state."""
+
+    total: int
+    largest: str  # the network that takes most of it
+
+
+def network_memory(config: Config, channels: int, classes: int) -> NetworkMemory | None:
+    """Memory of a run's networks, found without allocating them. None if the encoder is the user's own code.
+
+    Raises:
+        UserError: If the sizes are too large for any machine.
+    """
+    if is_reference(config.encoder) or is_reference(config.method):
+        return None
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings(action="ignore"):
+            method = build_method(config, channels, classes)
+    except UserError:
+        raise
+    except (RuntimeError, OverflowError, TypeError) as error:
+        if any(word in str(error).lower() for word in ("overflow", "invalid size", "too large", "int64", "long")):
+            raise UserError(f"these options need more memory than any machine has ({first_line(error)})") from None
+        return None  # an encoder that cannot be built this way
+    copies = 2 + SLOTS[config.optimizer]  # weights, gradients, state
+    sizes = {name: _bytes(part, copies) for name, part in method.named_children()}
+    return NetworkMemory(_bytes(method, copies), max(sizes, key=sizes.__getitem__))
+
+
+def _bytes(part: nn.Module, copies: int) -> int:
+    weights = sum(w.numel() * w.element_size() * (copies if w.requires_grad else 1) for w in part.parameters())
+    return weights + sum(b.numel() * b.element_size() for b in part.buffers())
+
+
+def check_memory(config: Config, channels: int, classes: int, device: torch.device) -> None:
+    """Check that the networks of a run fit into the memory that is free.
+
+    Raises:
+        UserError: If they do not.
+    """
+    needed, free = network_memory(config, channels, classes), free_memory(device)
+    if needed is not None and free is not None and needed.total > free:
+        where = "the GPU" if device.type == "cuda" else "this machine"
+        need = (
+            f"these options need {in_bytes(needed.total)} of memory for the networks, most of it for {needed.largest}"
+        )
+        raise UserError(f"{need}; {in_bytes(free)} are free on {where}: choose smaller ones")
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of memory that are free on a device, or None if that is unknown."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type != "cpu":
+        return None
+    known = [free for free in (_of_machine(), _of_container()) if free is not None]
+    return min(known) if known else None
+
+
+def _of_machine() -> int | None:
+    with contextlib.suppress(OSError, ValueError, StopIteration), open("/proc/meminfo", encoding="ascii") as file:
+        return 1024 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    return None
+
+
+def _of_container() -> int | None:
+    """What the control group of this process may still take."""
+    with contextlib.suppress(OSError, ValueError):
+        most, used = (
+            int(_read(f"/sys/fs/cgroup/{name}")) for name in ("memory.max", "memory.current")
+        )  # "max" is no number: unlimited
+        cached = dict(line.split() for line in _read("/sys/fs/cgroup/memory.stat").splitlines())
+        return most - used + int(cached.get("inactive_file", 0))
+    return None
+
+
+def _read(file: str) -> str:
+    with open(file, encoding="ascii") as content:
+        return content.read().strip()
+
+
+def in_bytes(number: float) -> str:
+    """A number of bytes in words.
+
+    Example:
+        >>> in_bytes(2.2e12), in_bytes(16e9), in_bytes(3.1e6)
+        ('2.2 TB', '16 GB', '3.1 MB')
+    """
+    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
+        if number < 1000 or unit == "PB":
+            return f"{number:.3g} {unit}" if number < 1e6 else f"{number:,.0f} {unit}"
+        number /= 1000
+    raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def memory_errors_as_user_errors(
+    batch: int, device: torch.device, trial: Callable[[int], Callable[[], None]]
+) -> Iterator[None]:
+    """Turn an allocation that fails into one line, with the number of images that would fit.
+
+    Args:
+        batch: Images computed at once.
+        device: Device of the run.
+        trial: Makes a function that makes an update of so many images on a copy of the networks.
+    """
+    try:
+        yield
+        return
+    except torch.OutOfMemoryError:
+        pass
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        raise UserError(f"memory does not suffice for this run ({first_line(error)})") from None
+    # outside of the handlers, so that nothing of the failed update is alive any more
+    raise UserError(f"GPU memory does not suffice for {batch} images at once: {_advice(batch, device, trial)}")
+
+
+def _advice(batch: int, device: torch.device, trial: Callable[[int], Callable[[], None]]) -> str:
+    try:
+        few, more = (_taken_by(trial(count), device) for count in TRIED)
+        each = max(1.0, (more - few) / (TRIED[1] - TRIED[0]))
+        torch.cuda.empty_cache()
+        room = SAFE * torch.cuda.mem_get_info(device)[0] - (few - TRIED[0] * each)
+        fitting = min(int(room / each), batch // 2)
+    except Exception:  # a device that has just failed may fail in any way
+        fitting = 0
+    if fitting < 2:
+        return "choose a smaller `encoder`"
+    size = 2 ** (fitting.bit_length() - 1)
+    return f"about {size} would fit (`batch` {size}, or `micro_batch` {size}, which adds gradients up)"
+
+
+def _taken_by(update: Callable[[], None], device: torch.device) -> int:
+    """Most bytes that a first update takes beyond the networks."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    update()
+    return torch.cuda.max_memory_allocated(device) - before
