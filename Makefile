@@ -2,12 +2,14 @@
 # make docs: run the code of all pages, then build the documentation into build/docs/site.
 # make pictures: make the pictures of the documentation again, with Chromium.
 # make package: build the wheel and the sdist into dist/, and try both in a fresh environment.
+# make fuzz: random command lines and changed files; make chaos: a sweep that is killed, damaged and starved at random;
+# make soak: memory and files over long use. They take 10 to 60 minutes.
 # make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-oldest docs pictures package clean
+.PHONY: demo test fuzz chaos soak test-oldest docs pictures package clean
 
 demo: .venv/installed
 	$(BIN)/hypersphere demo
@@ -17,6 +19,15 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+fuzz: .venv/installed-dev
+	FUZZ=all $(BIN)/pytest -n 2 -s tests/fuzz
+
+chaos: .venv/installed-dev
+	$(BIN)/python -m tests.chaos
+
+soak: .venv/installed-dev
+	$(BIN)/python -m tests.soak
 
 docs: .venv/installed-docs
 	$(BIN)/python docs/_tools/execute.py

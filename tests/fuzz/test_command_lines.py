@@ -12,7 +12,7 @@ from tests.fuzz.limits import limited
 from tests.fuzz.test_tampered import made  # noqa: F401
 
 SECONDS = 60
-COUNT = 2000 if os.environ.get("FUZZ") == "all" else 60
+COUNT = 2000 if os.environ.get("FUZZ") == "all" else 40
 
 
 def test_random_command_lines(made, tmp_path, monkeypatch, capfd):  # noqa: F811

@@ -14,7 +14,7 @@ from tests.fuzz.tampering import Change, apply, changes
 from tests.networks import SMALL_ENCODER
 
 SECONDS = 30  # after which a command counts as hanging
-SOME = 120  # changes that `make test` tries
+SOME = 40  # changes that `make test` tries
 
 
 @pytest.fixture(scope="module")
