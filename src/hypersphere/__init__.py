@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.errors import UserError as UserError
     from hypersphere.inference.diagnosis import Diagnosis as Diagnosis
     from hypersphere.inference.diagnosis import diagnose as diagnose
+    from hypersphere.inference.energies import compare as compare
+    from hypersphere.inference.energies import energies as energies
     from hypersphere.inference.exporting import export as export
     from hypersphere.inference.loading import load as load
     from hypersphere.regularize import EnergyRegularizer as EnergyRegularizer
@@ -60,6 +62,8 @@ _PUBLIC = {
     # regularizers of weights
     "EnergyRegularizer": "regularize",
     "OrthogonalityRegularizer": "regularize",
+    "energies": "inference.energies",
+    "compare": "inference.energies",
     # measures and losses of features
     "hyperspherical_energy": "sphere",
     "uniformity": "sphere",

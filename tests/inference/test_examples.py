@@ -11,7 +11,7 @@ import hypersphere as hs
 MODULES = [
     "diagnostics.circle",
     "diagnostics.collapse",
-    "diagnostics.evenness",
+    "sphere.evenness",
     "diagnostics.gradients",
     "evaluate.features",
     "evaluate.fewshot",

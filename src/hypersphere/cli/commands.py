@@ -25,6 +25,7 @@ COMMANDS: dict[str, Command] = {
     "data": Command("train", "[NAME]", "List the datasets, or download one"),
     "evaluate": Command("measure", "RUN", "Measure accuracy: linear probes, k-NN, few-shot, fine-tuning"),
     "diagnose": Command("measure", "TARGET", "Check a run, model or embedding file for collapse and poor spread"),
+    "energies": Command("measure", "WEIGHTS", "Show the hyperspherical energy of every layer of a file of weights"),
     "report": Command("measure", "RUN …", "Write an HTML page that compares runs"),
     "embed": Command("use", "RUN IMAGES -o FILE", "Write the embedding of every image in a folder to a file"),
     "neighbours": Command("use", "FILE QUERY …", "Find the images most similar to a query image"),

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from hypersphere.diagnostics.circle import angle_counts, bin_angles, von_mises_density
 from hypersphere.diagnostics.collapse import RANK, VARIES
-from hypersphere.diagnostics.evenness import even_energy, even_uniformity
 from hypersphere.diagnostics.point_cloud import Cloud, without_duplicates
 from hypersphere.sphere import alignment, effective_rank, hyperspherical_energy, rankme, uniformity, unit
+from hypersphere.sphere.evenness import even_energy, even_uniformity
 from hypersphere.util.statistics import Estimate
 
 Health = Literal["good", "weak", "bad", ""]  # "": no judgement

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.diagnostics.embeddings import Embeddings, of_array
-from hypersphere.diagnostics.evenness import even_energy
 from hypersphere.diagnostics.findings import Finding, alignment_finding, findings_of
 from hypersphere.diagnostics.layers import block_outputs
 from hypersphere.diagnostics.point_cloud import summarize, without_duplicates
@@ -21,9 +20,10 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate.features import frozen, nonzero_rows
 from hypersphere.inference.diagnose_target import DiagnoseOptions, Subject, as_bytes, resolve_subject
 from hypersphere.inference.embedding_files import read_embeddings
-from hypersphere.regularize import groups_of, layers_of
+from hypersphere.regularize.layers import neuron_layers
 from hypersphere.runs.run import Run
 from hypersphere.sphere import effective_rank, hyperspherical_energy
+from hypersphere.sphere.evenness import even_energy
 from hypersphere.sphere.measures import mean_energies
 from hypersphere.util.console import progress_bar
 
@@ -250,7 +250,7 @@ def _block_energy(name: str, x: Tensor) -> Layer:
 
 
 def _weight_energies(name: str, part: nn.Module) -> Iterator[Layer]:
-    for where, layer in layers_of(part):
-        groups = [group.flatten(1) for group in groups_of(layer)]
+    for layer in neuron_layers(part):
+        groups = [group.flatten(1) for group in layer.matrices()]
         energy = mean_energies(groups, 2, "geodesic", half_space=False).mean()
-        yield Layer(f"{name}.{where}" if where else name, float(energy), even_energy(groups[0].shape[1]))
+        yield Layer(f"{name}.{layer.name}" if layer.name else name, float(energy), even_energy(groups[0].shape[1]))

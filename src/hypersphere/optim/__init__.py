@@ -77,7 +77,8 @@ def _make_optimizer(
 ) -> torch.optim.Optimizer:
     match name:
         case "lars":
-            return LARS(groups, lr=0.0, momentum=momentum, trust=trust)
+            adapted = [{"adapt": True, **group} for group in groups]  # also without weight decay
+            return LARS(adapted, lr=0.0, momentum=momentum, trust=trust)
         case "sgd":  # LARS without adaptation
             return LARS([{**group, "adapt": False} for group in groups], lr=0.0, momentum=momentum)
         case "adamw":

@@ -14,8 +14,9 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 class LARS(torch.optim.Optimizer):
     """LARS (You et al., 2017), as BYOL uses it.
 
-    The step is u = g + λw, v ← μv + η‖w‖/‖u‖ · u, w ← w − lr · v. A group with `adapt=False` (biases and norms) uses
-    v ← μv + u instead, and so does a tensor if w or u has norm 0.
+    The step is u = g + λw, v ← μv + η‖w‖/‖u‖ · u, w ← w − lr · v. A group with `adapt=False` uses v ← μv + u instead,
+    and so does a tensor if w or u has norm 0. A group without `adapt` adapts if it has weight decay: recipes exempt
+    biases and norms by giving them none, as the LARS of lightly and timm expects.
 
     Args:
         params: Parameters or parameter groups.
@@ -48,7 +49,7 @@ class LARS(torch.optim.Optimizer):
             raise ValueError(f"lr, momentum and weight_decay must be at least 0, and momentum below 1, {given}")
         if not trust > 0:
             raise ValueError(f"trust must be above 0, got {trust}")
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True}
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": None}
         super().__init__(params, defaults)
 
     @torch.no_grad()
@@ -69,7 +70,7 @@ class LARS(torch.optim.Optimizer):
             updates: Tensors = [w.grad for w in weights]
             if group["weight_decay"]:
                 updates = torch._foreach_add(updates, weights, alpha=group["weight_decay"])
-            if group["adapt"]:
+            if _adapts(group):
                 updates = torch._foreach_mul(updates, self._ratios(weights, updates, group["trust"]))
             torch._foreach_mul_(momenta, group["momentum"])
             torch._foreach_add_(momenta, updates)
@@ -84,8 +85,8 @@ class LARS(torch.optim.Optimizer):
         gradients = [_laid_out_as(w, w.grad) for w in weights if w.grad is not None]
         if not update.takes(weights, gradients, momenta):
             return False
-        options = {name: group[name] for name in ("lr", "momentum", "trust", "adapt")}
-        update.lars(weights, gradients, momenta, decay=group["weight_decay"], **options)
+        options = {name: group[name] for name in ("lr", "momentum", "trust")}
+        update.lars(weights, gradients, momenta, decay=group["weight_decay"], adapt=_adapts(group), **options)
         return True
 
     @staticmethod
@@ -94,6 +95,11 @@ class LARS(torch.optim.Optimizer):
         update_norms = torch.stack(torch._foreach_norm(updates))
         ratios = torch.where((norms > 0) & (update_norms > 0), trust * norms / update_norms, 1.0)
         return list(ratios.unbind())
+
+
+def _adapts(group: dict[str, Any]) -> bool:
+    adapt = group["adapt"]
+    return bool(group["weight_decay"]) if adapt is None else adapt
 
 
 def _laid_out_as(weight: Tensor, gradient: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ May import `sphere` and `util`.
 """
 
 from hypersphere.regularize.energy import EnergyRegularizer
-from hypersphere.regularize.layers import WeightRegularizer, groups_of, has_neurons, layers_of
+from hypersphere.regularize.layers import WeightRegularizer, has_neurons, layers_of
 from hypersphere.regularize.mean_direction import MeanDirectionRegularizer
+from hypersphere.regularize.neurons import groups_of
 from hypersphere.regularize.orthogonality import OrthogonalityRegularizer
 
 __all__ = [

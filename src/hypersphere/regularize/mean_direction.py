@@ -25,6 +25,9 @@ class MeanDirectionRegularizer(WeightRegularizer):
         where: Layers to regularize: names of sub-networks ("projector"), patterns ("encoder.layer4.*"), modules,
             classes of modules, several of these, or a function of (name, module). Default: all trainable layers with
             neurons.
+        exclude: Layers to leave out, in the same ways as `where`.
+        also: Other parameters by name, such as {"embed.weight": "rows"}; see `hs.regularize.WeightRegularizer`.
+        every: Compute it only in every n-th call, n times as strong.
 
     Returns:
         Calling it returns a scalar tensor, differentiable with respect to the weights.

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hypersphere.regularize.layers import FixedNormals, WeightRegularizer, check_count
+from hypersphere.regularize.layers import Also, FixedNormals, Weight, WeightRegularizer, check_count
 from hypersphere.regularize.selection import Where
 from hypersphere.sphere.unit import to_full_precision, unit, without_autocast
 from hypersphere.util.random_numbers import POWER
@@ -37,6 +37,9 @@ class OrthogonalityRegularizer(WeightRegularizer):
             neurons.
         iterations: Steps of the power method, each with two products with W. For "srip" only.
         seed: Seed of the vector that the power method starts from.
+        exclude: Layers to leave out, in the same ways as `where`.
+        also: Other parameters by name, such as {"embed.weight": "rows"}; see `hs.regularize.WeightRegularizer`.
+        every: Compute it only in every n-th call, n times as strong.
 
     Returns:
         Calling it returns a scalar tensor, differentiable with respect to the weights.
@@ -56,12 +59,16 @@ class OrthogonalityRegularizer(WeightRegularizer):
         self,
         model: nn.Module,
         kind: Kind = "soft",
-        weight: float = 1.0,
+        weight: Weight = 1.0,
         where: Where = None,
         iterations: int = 10,
         seed: int = 0,
+        *,
+        exclude: Where = None,
+        also: Also | None = None,
+        every: int = 1,
     ) -> None:
-        super().__init__(model, weight, where)
+        super().__init__(model, weight, where, exclude, also, every)
         if kind not in get_args(Kind):
             raise ValueError(f"kind must be 'soft' or 'srip', got {kind!r}")
         check_count("iterations", iterations)
@@ -79,7 +86,7 @@ class OrthogonalityRegularizer(WeightRegularizer):
             return _srip(w, self._normals(len(w), w).flatten(), self.iterations)
 
     def extra_repr(self) -> str:
-        return f"{len(self._layers)} layers, kind={self.kind}, weight={self.weight}"
+        return f"{self._chosen_in_words()}, kind={self.kind}, weight={self.weight}"
 
 
 def _soft(w: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ import math
 from functools import cache
 from itertools import pairwise
 
+from hypersphere.sphere.measures import Metric
+
 
 @cache
 def even_uniformity(dimensions: int) -> float:
@@ -21,10 +23,11 @@ def even_uniformity(dimensions: int) -> float:
 
 
 @cache
-def even_energy(dimensions: int, s: float = 2.0) -> float:
-    """Mean of angle^−s between points that are spread evenly over the sphere in D dimensions.
+def even_energy(dimensions: int, s: float = 2.0, metric: Metric = "geodesic") -> float:
+    """Mean energy of pairs of points that are spread evenly over the sphere in D dimensions.
 
-    The density of the angle θ is proportional to sin^(D−2) θ. The mean is infinite if D ≤ s + 1.
+    It is the mean of angle^−s, or of distance^−s, or of minus the logarithm at s = 0. The density of the angle θ is
+    proportional to sin^(D−2) θ. The mean is infinite if D ≤ s + 1.
 
     Example:
         >>> round(even_energy(128), 4)
@@ -38,9 +41,13 @@ def even_energy(dimensions: int, s: float = 2.0) -> float:
     def weight(angle: float) -> float:
         return math.exp((dimensions - 2) * math.log(math.sin(angle))) if math.sin(angle) > 0 else 0.0
 
+    def potential(angle: float) -> float:
+        distance = angle if metric == "geodesic" else 2 * math.sin(angle / 2)
+        return distance**-s if s else -math.log(distance)
+
     middle = math.pi / 2
     width = min(middle, 12 / math.sqrt(dimensions))  # outside, the density is negligible
     edges = (0.0, middle - width, middle, middle + width, math.pi)
     parts = [(low, high) for low, high in pairwise(edges) if high > low]
-    above = sum(quad(lambda a: a**-s * weight(a), low, high, limit=200)[0] for low, high in parts)
+    above = sum(quad(lambda a: potential(a) * weight(a), low, high, limit=200)[0] for low, high in parts)
     return above / sum(quad(weight, low, high, limit=200)[0] for low, high in parts)

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from hypersphere.diagnostics.evenness import even_energy, even_uniformity
 from hypersphere.sphere import hyperspherical_energy, uniformity
+from hypersphere.sphere.evenness import even_energy, even_uniformity
 
 
 @pytest.mark.parametrize("dimensions", [5, 64, 4608])
@@ -20,6 +20,9 @@ def test_even_is_what_random_points_have(dimensions):
 def test_closed_forms():
     # on the sphere in space cosines are even on [−1, 1]: E exp(4 cos) = sinh(4) / 4
     assert even_uniformity(3) == pytest.approx(math.log(math.sinh(4) / 4) - 4)
-    assert even_energy(4, s=0.0) == pytest.approx(1)
+    assert even_energy(4, s=1e-9) == pytest.approx(1)
+    # in space the distance d has the density d/2 on [0, 2]: E d⁻¹ = 1, E −log d = ½ − log 2
+    assert even_energy(3, s=1.0, metric="euclidean") == pytest.approx(1)
+    assert even_energy(3, s=0.0, metric="euclidean") == pytest.approx(0.5 - math.log(2))
     assert even_energy(3, s=1.0) == pytest.approx(0.9259685, rel=1e-5)  # ½ ∫ sin θ / θ = Si(π) / 2
     assert even_energy(3) == even_energy(2) == math.inf
