@@ -16,6 +16,7 @@ from hypersphere.methods import METHODS, Method, method_class
 from hypersphere.methods.options import SHARED_DEFAULTS, MultiCropOptions, method_options, own_parameters
 from hypersphere.methods.recipes import parse_name, published_recipe, recipe_on
 from hypersphere.presets import data_options
+from hypersphere.util.cores import MOST_PROCESSES
 from hypersphere.util.option_fields import check_limits, coerce, option
 from hypersphere.util.references import allow, is_allowed, is_reference
 
@@ -162,7 +163,7 @@ class Config(_Unused):
     """torch.compile the method, which takes a minute at the start: for encoders without kernels here. auto: off."""
     layout: Literal["auto", "channels_last", "contiguous"] = option("auto", hashed=False)
     """Memory layout of images; auto: channels_last on a GPU."""
-    workers: int | None = option(None, least=0, hashed=False)
+    workers: int | None = option(None, least=0, most=MOST_PROCESSES, hashed=False)
     """Processes that decode image files (None: one for each core with a GPU, else none)."""
     timeout: float = option(600.0, above=0, hashed=False)
     """Seconds to wait for a rank that does not answer before all ranks stop."""

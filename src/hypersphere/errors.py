@@ -18,7 +18,7 @@ class UserError(ValueError):
 
     Example:
         >>> try:
-        ...     hs.pretrain("bylo")
+        ...     hs.pretrain("bylo", data="digits")
         ... except hs.UserError as error:
         ...     print(str(error)[:22])
         unknown method 'bylo':

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import resource
 import traceback
 import warnings
 
@@ -17,6 +18,8 @@ COUNT = 2000 if os.environ.get("FUZZ") == "all" else 40
 
 def test_random_command_lines(made, tmp_path, monkeypatch, capfd):  # noqa: F811
     monkeypatch.chdir(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (min(4096, before[1]) if before[1] > 0 else 4096, before[1]))
     draw, failures, statuses, unnamed = random.Random(int(os.environ.get("SEED", 0))), [], {}, []
     for number in range(COUNT):
         here = tmp_path / str(number)

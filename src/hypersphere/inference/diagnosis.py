@@ -1,6 +1,8 @@
 """Diagnose a representation: of a run, a checkpoint, a model by name, or embeddings in a file or in memory."""
 
 import contextlib
+import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
@@ -95,8 +97,8 @@ class Diagnosis:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Measures by name, to log or to compare."""
-        return {finding.name: finding.value for finding in self.findings}
+        """Measures by names that loggers accept, such as `uniformity` and `effective_rank`."""
+        return _Numbers({_key(finding.name): finding.value for finding in self.findings})
 
     def __str__(self) -> str:
         return "\n".join(text for _, text in self.lines())
@@ -120,6 +122,21 @@ class Diagnosis:
         findings = {finding.name: finding.to_json() for finding in self.findings}
         layers = {name: [layer.to_json() for layer in getattr(self, name)] for name in ("blocks", "weights")}
         return {"of": self.of, "verdict": self.verdict, "findings": findings, **layers}
+
+
+class _Numbers(dict[str, float]):
+    """Measures by key. The names of findings, which were the keys of version 0.2.0, still work, with a warning."""
+
+    def __missing__(self, name: str) -> float:
+        if _key(name) not in self:
+            raise KeyError(name)
+        warnings.warn(f"the key {name!r} is now {_key(name)!r}", DeprecationWarning, stacklevel=2)
+        return self[_key(name)]
+
+
+def _key(name: str) -> str:
+    """The name of a finding without what is in brackets, as an identifier: "uniformity (G2)" is uniformity."""
+    return re.sub(r"\W+", "_", re.sub(r" *\(.*\)", "", name)).strip("_").lower()
 
 
 def _layer_lines(title: str, layers: list[Layer]) -> Iterator[str]:
@@ -181,7 +198,7 @@ def diagnose(
         >>> found = hs.diagnose(collapsed)
         >>> found.verdict.startswith("not healthy: see uniformity (G2)")
         True
-        >>> round(found.numbers["effective rank"], 2)
+        >>> round(found.numbers["effective_rank"], 2)
         1.0
     """
     shown = as_bytes(torch.as_tensor(data)) if isinstance(data, Tensor | np.ndarray) else data

@@ -17,6 +17,7 @@ from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
 from hypersphere.inference.loading import AT_ONCE, Loaded, load
 from hypersphere.util.console import Progress, progress_bar
+from hypersphere.util.cores import MOST_PROCESSES
 from hypersphere.util.files import put_in_place
 from hypersphere.util.text import printable
 from hypersphere.util.trust import remember
@@ -66,8 +67,8 @@ def embed(
     """
     out, images = Path(out), os.fspath(images)
     check_output(out)
-    if workers is not None and workers < 0:
-        raise UserError(f"`workers` must be at least 0, got {workers}")
+    if workers is not None and not 0 <= workers <= MOST_PROCESSES:
+        raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
     loaded = load(source, device, trust=trust)
     stream, names_are_text = _stream(loaded, images, workers)
     with (

@@ -140,6 +140,10 @@ def pretrain(
     if resume is None:
         if method is None:
             raise UserError(f"missing method: choose one of {', '.join(METHODS)}")
+        if given is None:
+            raise UserError(
+                "missing `data`: pass a folder of images, or the name of a dataset such as cifar10 or digits"
+            )
         check_early(**options)
         return start(recipe_for(method, **options), progress=progress)
     for name in filter(is_reference, (method, *options.values())):

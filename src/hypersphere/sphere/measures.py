@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from hypersphere.sphere.pairwise import pair_means, row_logsumexp
+from hypersphere.sphere.pairwise import pair_mean, pair_means, row_logsumexp
 from hypersphere.sphere.unit import unit
 
 Metric = Literal["euclidean", "geodesic"]
+LARGEST_T = 16.0  # up to which exp(−4t), the least value of the potential, is far from underflow in float32
 _POTENTIAL = {"euclidean": "riesz", "geodesic": "geodesic"}
 
 
@@ -120,6 +121,8 @@ def uniformity(x: Tensor, t: float | Tensor = 2.0) -> Tensor:
         raise ValueError(f"uniformity needs at least two points, got {n}: there is no pair")
     t = checked_scale("t", t)
     points = unit(x)
+    if points.device.type == "cpu" and not isinstance(t, Tensor) and t <= LARGEST_T:
+        return pair_mean(points, "gaussian", t).log()
     # exp(−t‖x − y‖²) = exp(2t(c − 1)), by log-sum-exp so that no t underflows
     rows = row_logsumexp(points, points, 2 * t, exclude_self=True)
     return rows.logsumexp(0) - 2 * t - rows.new_full((), n * (n - 1)).log()

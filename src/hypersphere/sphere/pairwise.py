@@ -15,7 +15,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from hypersphere.kernels.pairwise_tiles import spans
 from hypersphere.sphere import fused
-from hypersphere.sphere.potentials import KINDS, HalfSpace, Potential, near2
+from hypersphere.sphere.potentials import KINDS, Gaussian, HalfSpace, Potential, near2
 from hypersphere.sphere.precision import full_precision
 from hypersphere.sphere.unit import needs_gradient, unit, without_autocast
 
@@ -34,8 +34,17 @@ def pair_means(weights: Sequence[Tensor], kind: str, parameter: float, *, half_s
 def pair_mean(x: Tensor, kind: str, parameter: float, *, half_space: bool = False, tile: int | None = None) -> Tensor:
     """Mean of a potential over the ordered pairs i ≠ j of the rows of x, or of its rows and their negatives."""
     _reject_forward_mode(x)
-    with_grad = needs_gradient(x)
-    return _pair_mean(x, kind, float(parameter), half_space, with_grad, tile or _tile_size(x))[0]
+    arguments = x, kind, float(parameter), half_space, needs_gradient(x), tile or _tile_size(x)
+    return _EagerPairMean.apply(*arguments) if _is_eager(x) else _pair_mean(*arguments)[0]
+
+
+def _is_eager(x: Tensor) -> bool:
+    """Whether x is computed at once on the CPU, so that an operator that torch.compile knows has no use.
+
+    The first call of such an operator imports the compiler, which takes a second.
+    """
+    plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu"
+    return plain and not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
 
 
 def row_logsumexp(
@@ -165,8 +174,7 @@ def _are_parallel(tile: Tile) -> Tensor:
     return (x[:, None] == same) | (x[:, None] == opposite)
 
 
-@torch.library.custom_op("hypersphere::pair_mean", mutates_args=())
-def _pair_mean(
+def _mean_and_gradient(
     x: Tensor, kind: str, parameter: float, half_space: bool, with_grad: bool, tile: int
 ) -> tuple[Tensor, Tensor]:
     """The mean and, in the same pass, its gradient: ∂/∂xᵢ = 2/pairs · Σⱼ φ′(cᵢⱼ) xⱼ."""
@@ -184,6 +192,11 @@ def _pair_mean(
         for a, rows in enumerate(tiles):
             for cols in tiles[a:]:  # tiles above the diagonal count twice, by symmetry
                 diagonal = cols == rows
+                if isinstance(potential, Gaussian):
+                    total = _gaussian_tile(x, rows, cols, potential.t, grad if with_grad else None, 4 / pairs)
+                    if total is not None:
+                        value += total * ((1 if diagonal else 2) / pairs)
+                        continue
                 pieces = _tile(x[rows], x[cols], potential.singular, diagonal)
                 phi, slope = potential(pieces.chord2, pieces.anti2)
                 if diagonal:
@@ -194,6 +207,61 @@ def _pair_mean(
                     slope *= 2 / pairs
                     _pull(pieces, slope, grad[rows], None if diagonal else grad[cols])
     return value + own, grad
+
+
+def _gaussian_tile(x: Tensor, rows: slice, cols: slice, t: float, grad: Tensor | None, share: float) -> Tensor | None:
+    """Σ exp(−t ‖xᵢ − xⱼ‖²) over a tile, in place in one matrix; adds share · t · Σⱼ φᵢⱼ xⱼ to the gradient.
+
+    None if some pairs are so near that they need y ∓ x: the general way takes such a tile.
+    """
+    phi, diagonal = x[rows] @ x[cols].T, rows == cols
+    if diagonal:
+        phi.fill_diagonal_(0)
+    least, most = phi.aminmax()
+    if max(-least, most) > 1 - near2(x.dtype, singular=False) / 2:
+        return None
+    phi.sub_(1).mul_(2 * t).exp_()
+    if diagonal:
+        phi.fill_diagonal_(0)
+    if grad is not None:
+        grad[rows].addmm_(phi, x[cols], alpha=share * t)
+        if not diagonal:
+            grad[cols].addmm_(phi.T, x[rows], alpha=share * t)
+    return phi.sum()
+
+
+@torch.library.custom_op("hypersphere::pair_mean", mutates_args=())
+def _pair_mean(
+    x: Tensor, kind: str, parameter: float, half_space: bool, with_grad: bool, tile: int
+) -> tuple[Tensor, Tensor]:
+    return _mean_and_gradient(x, kind, parameter, half_space, with_grad, tile)
+
+
+class _EagerPairMean(torch.autograd.Function):
+    """The same without an operator. Second derivatives are an error, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *arguments: Any) -> Tensor:
+        value, grad = _mean_and_gradient(x, *arguments)
+        ctx.save_for_backward(x, grad)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        x, grad = ctx.saved_tensors
+        return _Once.apply(upstream * grad, x), None, None, None, None, None
+
+
+class _Once(torch.autograd.Function):
+    """The gradient by x, which cannot be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, x: Tensor) -> Tensor:
+        return grad.view_as(grad)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> Any:
+        raise RuntimeError("pairwise measures have no second derivative (autograd would need one)")
 
 
 @_pair_mean.register_fake

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hypersphere.errors import UserError
 from hypersphere.util.console import notify, pluralize
+from hypersphere.util.cores import MOST_PROCESSES
 
 GRACE = 60.0  # seconds that stopped runs have to save themselves before they are killed
 TICK = 0.2  # seconds between two looks at the running processes
@@ -47,11 +48,13 @@ class FanOut:
         """Check the options.
 
         Raises:
-            UserError: If a number is negative, or options contradict each other.
+            UserError: If a number is negative or too large, or options contradict each other.
         """
         for name in ("workers", "retries"):
             if (value := getattr(self, name)) is not None and value < 0:
                 raise UserError(f"`{name}` must be at least 0, got {value}")
+        if self.ray is None and (self.workers or 0) > MOST_PROCESSES:
+            raise UserError(f"`workers` must be at most {MOST_PROCESSES} on one machine, got {self.workers}")
         if self.ray is not None and self.workers == 0:
             raise UserError("`workers` 0 and `ray` exclude each other: leave one of them out")
 

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterable
 
+MOST_PROCESSES = 1024  # that a user may ask for: a mistyped number would take the machine down
+
 
 def available_cores() -> list[int]:
     """Numbers of the cores that this process may use, sorted."""
