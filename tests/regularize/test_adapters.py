@@ -224,3 +224,52 @@ def test_targets():
     assert EnergyRegularizer(model, target=before).targets == before
     with pytest.raises(ValueError, match="target has no number for layer '1'"):
         EnergyRegularizer(model, target={"0": 1.0})
+
+
+def moved_by_the_term(tmp_path, micro_batches, in_the_loss):
+    """How far one step of the Trainer moves a weight because of the regularizer."""
+    pytest.importorskip("accelerate", reason="needs the extra ecosystem")
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50, n_positions=8)
+    draw = torch.Generator().manual_seed(0)
+    tokens = [torch.randint(0, 50, (8,), generator=draw) for _ in range(16)]
+    found = []
+    for weight in (1.0, 0.0):
+        torch.manual_seed(0)
+        model = transformers.GPT2LMHeadModel(config).eval()  # without dropout
+        regularizer = EnergyRegularizer(model, weight=weight)
+
+        class Added(transformers.TrainerCallback):
+            def on_pre_optimizer_step(self, args, state, control, **kwargs):
+                regularizer().backward()  # noqa: B023
+
+        class InTheLoss(transformers.Trainer):
+            def compute_loss(self, *arguments, **options):
+                return super().compute_loss(*arguments, **options) + regularizer()  # noqa: B023
+
+        arguments = transformers.TrainingArguments(
+            str(tmp_path),
+            per_device_train_batch_size=16 // micro_batches,
+            gradient_accumulation_steps=micro_batches,
+            max_steps=1,
+            learning_rate=0.1,
+            optim="sgd",
+            report_to=[],
+            use_cpu=True,
+            max_grad_norm=1e9,
+            lr_scheduler_type="constant",
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        kind, callbacks = (InTheLoss, []) if in_the_loss else (transformers.Trainer, [Added()])
+        data = [{"input_ids": each, "labels": each} for each in tokens]
+        with warnings.catch_warnings(action="ignore"):
+            kind(model, arguments, train_dataset=data, callbacks=callbacks).train()
+        found.append(model.transformer.h[0].mlp.c_fc.weight.detach().clone())
+    return (found[0] - found[1]).norm().item()
+
+
+def test_the_callback_of_the_documentation_is_right_under_accumulation(tmp_path):
+    once = moved_by_the_term(tmp_path, 1, in_the_loss=False)
+    assert once > 0
+    assert moved_by_the_term(tmp_path, 4, in_the_loss=False) == pytest.approx(once, rel=0.05)
+    assert moved_by_the_term(tmp_path, 4, in_the_loss=True) > 2 * once  # as the page says
