@@ -16,6 +16,7 @@ from hypersphere.methods import METHODS
 
 API = {
     "training": ("Training, runs and trained encoders", "", [*hs.__all__[:9]]),
+    "energies": ("Energies of layers", "", ["energies", "compare"]),
     "regularize": ("Regularizers of weights", "hypersphere.regularize", None),
     "sphere": ("Measures and losses of features", "hypersphere.sphere", None),
     "methods": ("Methods", "hypersphere.methods", None),

@@ -222,7 +222,7 @@ def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
         ((digits, images, "-o", tmp_path / "gone/out.npz"), "there is no folder .*gone"),
         ((digits, images, "-o", "/proc/out.npz"), "could not write /proc/out.npz"),
         ((digits, images, "-o", "/proc/out.parquet"), "could not write /proc/out.parquet"),
-        ((digits, images, "-o", out, "--workers", "-1"), "--workers must be at least 0"),
+        ((digits, images, "-o", out, "--workers", "-1"), "--workers must be between 0 and 1024"),
     ]:
         assert re.search(message, told(capsys, "embed", *words).replace("embedding", ""))
     assert not out.exists()

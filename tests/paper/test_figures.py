@@ -181,7 +181,7 @@ def test_panels_on_the_circle_regularize_what_their_titles_say():
         if not config.energy:
             continue
         method = build_method(config.replace(hidden=8, projection=4), channels=3)
-        layers = {name for name, _ in EnergyRegularizer(method, where=config.energy_layers)._layers}
+        layers = set(EnergyRegularizer(method, where=config.energy_layers).layers)
         if "all layers" in title or "not at the output" in title:
             assert ("encoder.fc" in layers) == ("projector.0" in layers) == ("all layers" in title)
             assert layers >= {"encoder.features.0", "encoder.head.3", *heads}

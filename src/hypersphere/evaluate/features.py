@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hypersphere.data.loader import Loader, View, equal_parts, images_at_once
 from hypersphere.errors import UserError
-from hypersphere.sphere import uniformity
+from hypersphere.sphere.measures import uniformity_by_rows
 
 
 class Accuracy(NamedTuple):
@@ -64,7 +64,7 @@ def nonzero_rows(features: Tensor) -> Tensor:
 def uniformity_of_nonzero(features: Tensor) -> float:
     """Uniformity without rows of zeros; NaN if fewer than two rows remain."""
     rows = nonzero_rows(features)
-    return float(uniformity(rows)) if len(rows) > 1 else math.nan
+    return float(uniformity_by_rows(rows)) if len(rows) > 1 else math.nan
 
 
 @contextlib.contextmanager

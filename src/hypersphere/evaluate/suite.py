@@ -140,6 +140,7 @@ def _measure_sphere(features: Tensor, features_of_views: Callable[[], Tensor]) -
         found["zero_rows"] = len(features) - len(rows)
     if len(rows) > 1:
         found |= {name: float(getattr(sphere, name)(rows)) for name in LABEL_FREE}
+        found["uniformity"] = uniformity_of_nonzero(rows)  # as in all results so far, to the bit
         views = features_of_views()
         views = views[views.any(dim=2).all(dim=1)]
         apart = alignment(views[:, 0], views[:, 1]) if len(views) else math.nan

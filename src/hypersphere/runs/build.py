@@ -27,7 +27,8 @@ from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.runs.initial_weights import load_initial_weights
 from hypersphere.runs.machine import Execution
-from hypersphere.sphere import koleo, uniformity, variance_covariance
+from hypersphere.sphere import koleo, variance_covariance
+from hypersphere.sphere.measures import uniformity_by_rows
 from hypersphere.sphere.spread import SigregLoss
 from hypersphere.train import Plan, Trainer
 from hypersphere.util.references import import_subclass
@@ -118,7 +119,7 @@ def _extra_options(config: Config, kind: type[Method], warn: bool) -> dict[str, 
 def projection_losses_of(config: Config) -> tuple[ProjectionLoss, ...]:
     """Return the losses of the projections with a positive weight."""
     losses: dict[str, tuple[float, Callable[[Tensor], Tensor]]] = {
-        "uniformity": (config.uniformity, partial(uniformity, t=config.uniformity_t)),
+        "uniformity": (config.uniformity, partial(uniformity_by_rows, t=config.uniformity_t)),
         "variance_covariance": (config.variance_covariance, variance_covariance),
         "koleo": (config.koleo, koleo),
         "sigreg": (config.sigreg, SigregLoss(seed=config.seed)),

@@ -141,6 +141,7 @@ def pretrain(
         if method is None:
             raise UserError(f"missing method: choose one of {', '.join(METHODS)}")
         if given is None:
+            recipe(method, **options)  # reports an unknown method or a wrong option first
             raise UserError(
                 "missing `data`: pass a folder of images, or the name of a dataset such as cifar10 or digits"
             )

@@ -112,7 +112,7 @@ def uniformity(x: Tensor, t: float | Tensor = 2.0) -> Tensor:
         ValueError: If `x` is not a floating-point matrix of at least two rows, or `t` is not above 0.
 
     Example:
-        >>> hs.uniformity(torch.eye(4)).item()
+        >>> round(hs.uniformity(torch.eye(4)).item(), 4)
         -4.0
     """
     check_points(x, "x")
@@ -123,7 +123,17 @@ def uniformity(x: Tensor, t: float | Tensor = 2.0) -> Tensor:
     points = unit(x)
     if points.device.type == "cpu" and not isinstance(t, Tensor) and t <= LARGEST_T:
         return pair_mean(points, "gaussian", t).log()
-    # exp(−t‖x − y‖²) = exp(2t(c − 1)), by log-sum-exp so that no t underflows
+    return _uniformity_by_rows(points, t)
+
+
+def uniformity_by_rows(x: Tensor, t: float = 2.0) -> Tensor:
+    """`uniformity` in the order of operations that runs have had since version 0.1.0, so that they keep their bits."""
+    return _uniformity_by_rows(unit(x), t)
+
+
+def _uniformity_by_rows(points: Tensor, t: float | Tensor) -> Tensor:
+    """exp(−t‖x − y‖²) = exp(2t(c − 1)), by log-sum-exp so that no t underflows."""
+    n = points.shape[0]
     rows = row_logsumexp(points, points, 2 * t, exclude_self=True)
     return rows.logsumexp(0) - 2 * t - rows.new_full((), n * (n - 1)).log()
 
