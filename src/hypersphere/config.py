@@ -99,7 +99,7 @@ class Config(_Unused):
     policy: Literal["data", "moco", "simclr", "infomin"] = "data"
     """Augmentations: those of the dataset's recipe (on photographs, BYOL's), or those of another method on
     photographs."""
-    randaugment: int = option(0, least=0)
+    randaugment: int = option(0, least=0, most=64)
     """Operations of RandAugment on each view, after the other augmentations; InfoMin has 2."""
     extra: tuple[str, ...] = ()
     """Deprecated: pass options of your own method by their names. Options as name=value."""

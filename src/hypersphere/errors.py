@@ -5,6 +5,7 @@ Messages quote options as Python names in backticks (`micro_batch`); the command
 
 import contextlib
 import difflib
+import errno
 import re
 from collections.abc import Iterable, Iterator
 
@@ -46,8 +47,8 @@ class ReportedElsewhere(UserError):
 
 
 @contextlib.contextmanager
-def permission_errors_as_user_errors() -> Iterator[None]:
-    """Turn a `PermissionError` about a file into a `UserError`."""
+def path_errors_as_user_errors() -> Iterator[None]:
+    """Turn errors about a path into a `UserError`: no permission, or a name that the system does not take."""
     try:
         yield
     except PermissionError as error:
@@ -55,6 +56,10 @@ def permission_errors_as_user_errors() -> Iterator[None]:
             raise
         denied = f"permission denied for {error.filename}, or for a folder above it"
         raise UserError(f"{denied}: choose another path, or ask its owner for access") from None
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        raise UserError(f"{str(error.filename)[:60]}…: {error.strerror}") from None
 
 
 def as_command_line(message: str) -> str:

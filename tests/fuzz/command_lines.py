@@ -29,7 +29,7 @@ ODD = (
     "½",
     "a\nb",
     "é",
-    "\ud800",
+    "\udcff",
 )
 ODD += ("*", "[", "%s", "{}", "../..", "/", "/dev/null", "http://x", "a:b", "os:getcwd", "x" * 5000, "null", "None")
 SMALL = ["--encoder", SMALL_ENCODER, "--epochs", "1", "--batch", "256", "--hidden", "8", "--projection", "4"]

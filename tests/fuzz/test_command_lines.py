@@ -49,5 +49,5 @@ def test_random_command_lines(made, tmp_path, monkeypatch, capfd):  # noqa: F811
 
 def _names_something(message, words):
     """Whether the message names an option, a word of the command line or a file."""
-    given = [word for word in words if len(word) > 1]
+    given = [part for word in words for part in (word, word.partition("=")[2]) if part]
     return bool(re.search(r"--\w|\b[A-Z]{3,}\b|\bmethod\b", message)) or any(word[:40] in message for word in given)

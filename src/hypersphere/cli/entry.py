@@ -13,7 +13,7 @@ from hypersphere.errors import (
     UserError,
     as_command_line,
     closest_name,
-    permission_errors_as_user_errors,
+    path_errors_as_user_errors,
 )
 from hypersphere.util.launcher import is_main_process, launched, local_rank_and_size
 from hypersphere.util.output import lost_output, tolerate_output_errors
@@ -67,7 +67,7 @@ def _exit_at_once(status: int) -> None:
 def _status(words: list[str]) -> int:
     tolerate_output_errors()
     try:
-        with permission_errors_as_user_errors():
+        with path_errors_as_user_errors():
             _run(words)
     except ReportedElsewhere:
         return 2

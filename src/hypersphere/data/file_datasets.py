@@ -27,7 +27,7 @@ from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.survey import Survey, survey
 from hypersphere.data.tar_files import list_shards
 from hypersphere.data.tar_members import MEMBER, file_or_member
-from hypersphere.errors import UserError, permission_errors_as_user_errors
+from hypersphere.errors import UserError, path_errors_as_user_errors
 from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json
 from hypersphere.util.records import read_record
@@ -283,7 +283,7 @@ def _any_there(paths: Iterable[Path | str]) -> bool:
             refused = refused or error
         except OSError:
             pass
-    with permission_errors_as_user_errors():
+    with path_errors_as_user_errors():
         if refused is not None:
             raise refused
     return False

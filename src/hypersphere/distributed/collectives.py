@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hypersphere.errors import ReportedElsewhere, UserError, permission_errors_as_user_errors
+from hypersphere.errors import ReportedElsewhere, UserError, path_errors_as_user_errors
 from hypersphere.util.launcher import local_rank_and_size
 
 K = TypeVar("K")
@@ -164,7 +164,7 @@ def _together(work: Callable[[], Any] | None, flag: Callable[[], int] = lambda: 
     result, failure = None, None
     try:
         if work is not None:
-            with permission_errors_as_user_errors():
+            with path_errors_as_user_errors():
                 result = work()
     except UserError as error:
         failure = error

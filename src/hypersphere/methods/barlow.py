@@ -65,7 +65,7 @@ class BarlowTwins(Method):
     class Options(ProjectorOptions):
         hidden: int = option(2048, least=1)
         projection: int = option(2048, least=1)
-        layers: int = option(3, least=1)
+        layers: int = option(3, least=1, most=64)
         """Linear layers of the projector."""
         redundancy: float = option(0.005, least=0)
         """Weight λ of the correlations between dimensions."""

@@ -67,7 +67,7 @@ class DeepCluster(Method):
         """Number of clusters."""
         temperature: float = option(0.1, above=0)
         """Temperature of the softmax."""
-        times: int = option(3, least=1)
+        times: int = option(3, least=1, most=64)
         """Clusterings in each epoch."""
         iterations: int = option(10, least=1)
         """Iterations of k-means."""

@@ -71,7 +71,7 @@ class InfoMin(MoCo):
     @dataclass(frozen=True)
     class Options(MoCo.Options):
         temperature: float = option(0.15, above=0)
-        jigsaw: int = option(3, least=1)
+        jigsaw: int = option(3, least=1, most=64)
         """Patches along a side of the jigsaw."""
 
     recipes = {

@@ -79,7 +79,7 @@ class OBoW(Method):
         """Temperature of the student's softmax."""
         tau: float = option(0.99, least=0, most=1)
         """Decay of the teacher's moving average at the start; it rises to 1."""
-        scales: int = option(2, least=1)
+        scales: int = option(2, least=1, most=16)
         """Last blocks of the encoder that have a vocabulary."""
         sharpness: float = option(15.0, above=0)
         """Inverse of δ, as a share of the mean squared distance to the nearest word."""

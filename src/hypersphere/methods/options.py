@@ -82,7 +82,7 @@ class MultiCropOptions:
         0.5
     """
 
-    small_crops: int = option(0, least=0)
+    small_crops: int = option(0, least=0, most=64)
     """Small crops of each image, besides its two large views."""
     small_side: float = option(0.5, above=0, most=1, used_if=lambda config: config.small_crops)
     """Side of a small crop, as a share of the side of the large views."""

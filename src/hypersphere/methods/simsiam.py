@@ -55,7 +55,7 @@ class SimSiam(Method):
         projection: int = option(2048, least=1)
         bottleneck: int = option(512, least=1)
         """Hidden units of the predictor."""
-        layers: int = option(2, least=1)
+        layers: int = option(2, least=1, most=64)
         """Linear layers of the projector."""
         predictor_decays: bool = option(True)
         """Whether the predictor's learning rate decays like that of the other networks."""
