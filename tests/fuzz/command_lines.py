@@ -54,6 +54,7 @@ LEFT_OUT = {
     "budget",
     "ray",
     "compile",
+    "epochs",
 }  # would write elsewhere, download, or take long
 
 
