@@ -147,7 +147,7 @@ def test_a_config_says_how_many_small_crops_there_are():
     told = r"`small_crops` is not an option of byol \(swav, dino, deepcluster, obow have it\)"
     with pytest.raises(UserError, match=told):
         recipe("byol", "cifar10", small_crops=4)
-    with pytest.raises(UserError, match="`small_crops` must be at least 0"):
+    with pytest.raises(UserError, match="`small_crops` must be between 0 and 64"):
         config.replace(small_crops=-1)
     for side, pixels in ((0.02, 0), (0.1, 3)):
         with pytest.raises(UserError, match=rf"`small_side` {side} makes views of {pixels} of 32 pixels .* 4 or more"):
