@@ -138,10 +138,13 @@ class WeightRegularizer(nn.Module, ABC):
 
     def forward(self) -> Tensor:
         """The weighted sum over layers, a scalar tensor."""
-        factor, self._calls = self._factor(), self._calls + 1
-        if (self._calls - 1) % self.every or (not isinstance(factor, Tensor) and factor == 0):
+        factor = self._factor()
+        if self.every > 1:  # otherwise nothing is counted: torch.compile would compile anew for each number
+            factor = factor * self.every if self._calls % self.every == 0 else 0.0
+            self._calls += 1
+        if not isinstance(factor, Tensor) and factor == 0:
             return torch.zeros((), device=self._layers[0].parameters[0].device, requires_grad=True)
-        return factor * self.every * self._terms().sum() if self.every > 1 else factor * self._terms().sum()
+        return factor * self._terms().sum()
 
     def _terms(self) -> Tensor:
         """What is added up: one number for each layer."""

@@ -86,9 +86,8 @@ def _of_machine() -> int | None:
 def _of_container() -> int | None:
     """What the control group of this process may still take."""
     with contextlib.suppress(OSError, ValueError):
-        most, used = (
-            int(_read(f"/sys/fs/cgroup/{name}")) for name in ("memory.max", "memory.current")
-        )  # "max" is no number: unlimited
+        # "max" is no number: unlimited
+        most, used = (int(_read(f"/sys/fs/cgroup/{name}")) for name in ("memory.max", "memory.current"))
         cached = dict(line.split() for line in _read("/sys/fs/cgroup/memory.stat").splitlines())
         return most - used + int(cached.get("inactive_file", 0))
     return None
@@ -108,7 +107,7 @@ def in_bytes(number: float) -> str:
     """
     for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
         if number < 1000 or unit == "PB":
-            return f"{number:.3g} {unit}" if number < 1e6 else f"{number:,.0f} {unit}"
+            return f"{number:.3g} {unit}"
         number /= 1000
     raise AssertionError("unreachable")
 
