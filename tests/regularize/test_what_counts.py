@@ -90,3 +90,14 @@ def test_targets():
     assert EnergyRegularizer(model, target=before).targets == before
     with pytest.raises(ValueError, match="target has no number for layer '1'"):
         EnergyRegularizer(model, target={"0": 1.0})
+
+
+def test_a_layer_that_is_compiled_later_is_still_the_same():
+    model = nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 4))
+    regularizer = EnergyRegularizer(model)
+    wanted = regularizer().item()
+    model[0] = torch.compile(model[0])
+    assert regularizer().item() == wanted
+    model[0] = nn.Linear(8, 6)
+    with pytest.raises(RuntimeError, match="layer '0' has been replaced"):
+        regularizer()

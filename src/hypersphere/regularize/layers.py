@@ -167,7 +167,8 @@ class WeightRegularizer(nn.Module, ABC):
         """Notice layers that were replaced, by adapters or quantized ones: theirs are not the weights that act."""
         if not torch.compiler.is_compiling():
             for layer, (parent, attribute) in zip(self._layers, self._places, strict=True):
-                if parent is not None and getattr(parent, attribute, None) is not layer.module:
+                present = getattr(parent, attribute, None)
+                if parent is not None and getattr(present, "_orig_mod", present) is not layer.module:  # torch.compile
                     advice = "make the regularizer after changing the model"
                     raise RuntimeError(f"layer {layer.name!r} has been replaced: {advice}")
 
@@ -296,9 +297,9 @@ def _found(model: nn.Module) -> _Found:
                 skipped[name] = reason
             else:
                 parent = modules.get(name.rpartition(".")[0]) if name else None
-                inner = name not in adapters and bool(inside) and name.startswith(inside)
+                inner = name not in adapters and name.startswith(inside)
                 layers.append(Layer(name, module, splitter(name, module, parent), inner))
-        elif any(p.ndim > 1 for p in module.parameters(recurse=False)) and not name.startswith(inside or ("\0",)):
+        elif any(p.ndim > 1 for p in module.parameters(recurse=False)) and not name.startswith(inside):
             skipped[name] = f"{type(module).__name__}: name its parameter in `also`"
     names = plain_names(model, [layer.name for layer in layers])
     plain = [layer._replace(name=name) for name, layer in zip(names, layers, strict=True)]
