@@ -73,10 +73,10 @@ def views_kernel(
 
     cell = tl.minimum(tl.arange(0, TILE), SIZE * SIZE - 1)  # row by row; past the end, the last pixel
     row, column = cell // SIZE, cell % SIZE
-    box = _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH)
+    box = random_box(key, counter, u_top, u_left, how, how.whole_height, how.whole_width, HEIGHT, WIDTH)
     image = pixels + index * (CHANNELS * HEIGHT * WIDTH)
     seen = tl.where(u_flip < how.flip, SIZE - 1 - column, column)
-    x = _crop(image, row, seen, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS)
+    x = cropped(image, row, seen, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS)
     if u_jitter < how.jitter:
         factors = jitter_factors(how, u_brightness, u_contrast, u_saturation, u_hue)
         x = _jitter(x, factors, (u_order * 24).to(tl.int32), CHANNELS, SIZE, TILE)
@@ -93,7 +93,7 @@ def views_kernel(
 
 
 @triton.jit
-def _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH):
+def random_box(key, counter, u_top, u_left, how, whole_height, whole_width, HEIGHT, WIDTH):
     """`views.pipeline.box_of`, from the last try to the first, so that the first box that fits remains."""
     height, width = 0.0, 0.0
     for n in range(5):
@@ -101,8 +101,8 @@ def _box(key, counter, u_top, u_left, how, HEIGHT, WIDTH):
         height, width = _try(second_area, second_ratio, height, width, how, HEIGHT, WIDTH)
         height, width = _try(first_area, first_ratio, height, width, how, HEIGHT, WIDTH)
     found = height > 0
-    height = tl.where(found, height, how.whole_height)
-    width = tl.where(found, width, how.whole_width)
+    height = tl.where(found, height, whole_height)
+    width = tl.where(found, width, whole_width)
     top = tl.where(found, tl.floor(u_top * (HEIGHT - height + 1)), tl.floor((HEIGHT - height) / 2))
     left = tl.where(found, tl.floor(u_left * (WIDTH - width + 1)), tl.floor((WIDTH - width) / 2))
     return top, left, height, width
@@ -120,7 +120,7 @@ def _try(u_area, u_ratio, height, width, how, HEIGHT, WIDTH):
 
 
 @triton.jit
-def _crop(image, row, column, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS):
+def cropped(image, row, column, box, HEIGHT, WIDTH, CHANNELS, SIZE, ROW_TAPS, COLUMN_TAPS):
     """`ops.resized_crop`: sum over the pixels of the box under the cubic kernel of each output pixel."""
     top, left, height, width = box
     y_step, x_step = height / SIZE, width / SIZE

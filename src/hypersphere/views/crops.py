@@ -12,7 +12,6 @@ from torch import Tensor
 
 from hypersphere import kernels
 from hypersphere.util.random_numbers import VIEWS, Key, uniforms
-from hypersphere.views.dispatch import kernel_style
 from hypersphere.views.pipeline import (
     BOX_DRAWS,
     Augmentation,
@@ -124,6 +123,7 @@ def fused(
 ) -> Tensor:
     """One view by kernels. It does not wait for the device, except for RandAugment of large images."""
     from hypersphere.kernels.crops import finish_crops
+    from hypersphere.views.kernel_style import kernel_style
 
     side = recipe.size_of(how)
     style, kernel_dtype = kernel_style(how, recipe, side, side, dtype)

@@ -1,15 +1,13 @@
-"""Views of images in memory: by one kernel if they are small and on a GPU, otherwise operation by operation."""
+"""Views of images in memory: by kernels on a GPU, by a single one if they are small; elsewhere operation by operation."""
 
-import math
-from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hypersphere import kernels
 from hypersphere.util.random_numbers import PROBE, VIEWS, Key
+from hypersphere.views.packed import PackedImages, packed_views
 from hypersphere.views.pipeline import (
     Augmentation,
     Late,
@@ -19,11 +17,7 @@ from hypersphere.views.pipeline import (
     draw,
     draw_late,
     late_changes,
-    whole_box,
 )
-
-if TYPE_CHECKING:
-    from hypersphere.kernels.colours import Style
 
 
 class Views:
@@ -74,8 +68,11 @@ def _views(
     hows: tuple[Augmentation, ...], recipe: ViewPipeline, pixels: Tensor, sample: Tensor, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
     check_images(pixels, recipe)
-    make = fused if fusible(pixels, recipe) else reference
-    return make(hows, recipe, pixels, sample, key, dtype)
+    if fusible(pixels, recipe):
+        return fused(hows, recipe, pixels, sample, key, dtype)
+    if kernels.usable(pixels) and pixels.is_contiguous() and pixels.shape[1] == 3:
+        return packed_views(hows, recipe, PackedImages.of(pixels, sample), sample, key, dtype)
+    return reference(hows, recipe, pixels, sample, key, dtype)
 
 
 def fusible(pixels: Tensor, recipe: ViewPipeline) -> bool:
@@ -104,6 +101,7 @@ def fused(
 ) -> tuple[Tensor, ...]:
     """The views by a kernel, with one launch for consecutive views with equal augmentations."""
     from hypersphere.kernels.views import fused_views
+    from hypersphere.views.kernel_style import kernel_style
 
     (channels, height, width), views = pixels.shape[1:], list[Tensor]()
     for how, equal in groupby(hows):
@@ -118,30 +116,3 @@ def fused(
             out = late_changes(out, late, how, recipe).to(dtype, memory_format=torch.channels_last)
         views += out.chunk(count)
     return tuple(views)
-
-
-def kernel_style(
-    how: Augmentation, recipe: ViewPipeline, height: int, width: int, dtype: torch.dtype
-) -> "tuple[Style, torch.dtype]":
-    """What a kernel does, and the dtype it writes: all or, if RandAugment follows, the part before it in float32."""
-    from hypersphere.kernels.colours import Numbers, Style
-
-    mean, std, blur = recipe.mean, recipe.std, recipe.blur_kernel if how.blur else 0
-    if how.operations:  # `late_changes` does the rest
-        how = replace(how, grey=0.0, solarize=0.0, operations=0)
-        mean, std, dtype = (0.0,) * len(mean), (1.0,) * len(std), torch.float32
-    low, high = (math.log(ratio) for ratio in how.ratio)
-    whole_height, whole_width = whole_box(how, height, width)
-    same = ("flip", "jitter", "brightness", "contrast", "saturation", "hue", "grey", "blur", "solarize")
-    numbers = Numbers(
-        area=how.crop[0],
-        area_span=how.crop[1] - how.crop[0],
-        log_ratio=low,
-        log_ratio_span=high - low,
-        whole_height=whole_height,
-        whole_width=whole_width,
-        sigma=how.sigma[0],
-        sigma_span=how.sigma[1] - how.sigma[0],
-        **{name: getattr(how, name) for name in same},
-    )
-    return Style(numbers, blur, mean, std), dtype
