@@ -165,6 +165,10 @@ class Config(_Unused):
     """Memory layout of images; auto: channels_last on a GPU."""
     workers: int | None = option(None, least=0, most=MOST_PROCESSES, hashed=False)
     """Processes that decode image files (None: one for each core with a GPU, else none)."""
+    cache: Literal["auto", "gpu", "memory", "disk", "off"] = option("auto", hashed=False)
+    """Where decoded image files are kept, so that each is decoded once: in GPU memory, in memory, or on disk, where
+    later runs find them ($HYPERSPHERE_CACHE, or ~/.cache/hypersphere/decoded). auto: the first with enough room; off:
+    files are decoded in every epoch."""
     timeout: float = option(600.0, above=0, hashed=False)
     """Seconds to wait for a rank that does not answer before all ranks stop."""
     out: Path | None = option(None, hashed=False)

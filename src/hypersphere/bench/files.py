@@ -4,7 +4,9 @@ import contextlib
 import itertools
 import multiprocessing
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +18,19 @@ from hypersphere.bench.timing import Figures, matmul_rate, now, resident_mib, se
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images, Listing
 from hypersphere.data.decode import read_pixels
-from hypersphere.data.loader import Crops
+from hypersphere.data.loader import Batch, Crops, PackedCrops
 from hypersphere.runs.build import plan_of, view_pipeline
 from hypersphere.runs.machine import Execution
+from hypersphere.util.console import notify
 from hypersphere.views.crops import crop_draws, crops, decode_side
+
+# encoder, side of its input, batch
+PHOTOGRAPHS = (
+    ("torchvision/resnet18", 128, 512),
+    ("torchvision/resnet50", 224, 256),
+    ("timm/vit_small_patch16_224", 224, 512),
+)
+ON_CPU = (("torchvision/resnet18", 64, 32),)
 
 
 def draw_folder(images: Images, folder: Path, count: int, width: int = 500, height: int = 375) -> None:
@@ -61,7 +72,8 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
     torch.manual_seed(config.seed)
     trainer, update = build(config, how, channels=3, classes=max(2, len(files.classes)))
     recipe, workers = view_pipeline(config), Dataset.resolve(config).workers
-    made = Crops(files.loader(recipe, config.seed, device, workers), recipe, trainer.input_type)
+    loader = files.loader(recipe, config.seed, device, workers, cache=config.cache)
+    made = loader.crops(recipe, trainer.input_type)
     coming = made.batches(plan.order(0, device))
     durations, memory = [], []
     for _ in range(epochs):
@@ -71,21 +83,48 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
         durations.append(now(device) - began)
         memory.append(resident_mib() + sum(resident_mib(child.pid) for child in multiprocessing.active_children()))
     streamed = sum(durations[1:]) / (epochs - 1) / plan.steps_per_epoch
-    decoded = next(iter(made.stream([made.wanted(torch.arange(plan.batch), 0)])))
-    steps = plan.steps_per_epoch
-    held = seconds(lambda: update([made.finish(decoded, 0)], 0.01, 0.5), device, steps) / steps
-    tflops = operations(trainer, made.finish(decoded, 0)) / 1e12 / streamed
+    again, steps = _again(made, plan.batch), plan.steps_per_epoch
+    held = seconds(lambda: update([again()], 0.01, 0.5), device, steps) / steps
+    views = seconds(again, device, steps) / steps
+    tflops = operations(trainer, again()) / 1e12 / streamed
     return {
         "images_per_second": plan.batch / streamed,
         "step_ms": 1e3 * streamed,
         "step_of_held_images_ms": 1e3 * held,
         "waiting_share": max(0.0, 1 - held / streamed),
+        "views_share": views / streamed,
         "updates_an_epoch": plan.steps_per_epoch,
         "workers": workers,
         "mib": memory[epochs // 2],
         "mib_grown_since": memory[-1] - memory[epochs // 2],
         "share_of_matmul": tflops / matmul_rate(device, how.precision),
     }
+
+
+def _again(made: Crops | PackedCrops, batch: int) -> Callable[[], Batch]:
+    """Makes the views of the first images again, without reading them."""
+    sample = torch.arange(batch)
+    if isinstance(made, PackedCrops):
+        return partial(made.batch, sample.to(made.device), 0)
+    return partial(made.finish, next(iter(made.stream([made.wanted(sample, 0)]))), 0)
+
+
+def photographs(config: Config, how: Execution, files: Listing) -> dict[str, Figures]:
+    """Updates with photographs that are kept decoded, and with files that are decoded in every epoch.
+
+    Args:
+        config: Config of a run on these files; its method is timed with each encoder of `PHOTOGRAPHS`.
+        how: Device and precision.
+        files: The training images.
+    """
+    found = {}
+    for encoder, size, batch in PHOTOGRAPHS if how.device.type == "cuda" else ON_CPU:
+        other = {"encoder": encoder, "size": size, "batch": batch, "stem": "imagenet"}
+        for cache, kept in (("auto", "kept"), ("off", "files")):
+            timed = config.replace(**other, cache=cache)
+            notify(f"timing updates of {encoder} at {size} px, {batch} images ({kept})")
+            found[f"{encoder.rpartition('/')[2]} {size} {kept}"] = feeding(timed, how, files, epochs=3)
+    return found
 
 
 def decoding(config: Config, files: Listing, device: torch.device, count: int = 256) -> dict[str, Figures]:

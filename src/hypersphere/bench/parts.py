@@ -1,5 +1,6 @@
 """The parts of a benchmark, each a table of figures, and the file that stores them."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -8,7 +9,7 @@ import platform
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,7 +29,7 @@ from hypersphere.util.console import notify
 from hypersphere.util.files import write_json
 from hypersphere.views import Views
 
-Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"]
+Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files", "photos"]
 PARTS: tuple[Part, ...] = get_args(Part)
 DRAWN, DRAWN_BATCH = 4096, 256  # files that are drawn if no folder is given, and their batch size
 
@@ -143,16 +144,28 @@ class Bench:
 
     def files(self) -> dict[str, Figures]:
         """Updates with images from files: those of the given folder, or drawn ones with the size of photographs."""
+        with self._listing() as (config, listing):
+            return self._files(config, listing)
+
+    def photos(self) -> dict[str, Figures]:
+        """Updates of several encoders with photographs that are kept decoded, and with files."""
+        with self._listing() as (config, listing):
+            return files.photographs(config, self.how, listing)
+
+    @contextlib.contextmanager
+    def _listing(self) -> Iterator[tuple[Config, Listing]]:
+        """The given folder, or drawn files with the size of photographs."""
         config = self.configs[0]
-        if isinstance(learnt := Dataset.resolve(config).split("validation").train, Listing):
-            return self._files(config, learnt)
+        if isinstance(listing := Dataset.resolve(config).split("validation").train, Listing):
+            yield config, listing
+            return
         with tempfile.TemporaryDirectory() as folder:
             notify(f"drawing {DRAWN:,} JPEG files of 500 × 375 pixels")
             files.draw_folder(self.images, Path(folder), DRAWN)
             same = {name: getattr(config, name) for name in ("encoder", "precision", "device", "workers")}
             batch = min(config.batch, DRAWN_BATCH)
             drawn = recipe_for(config.title, folder, size=224, batch=batch, **same)
-            return self._files(drawn, Dataset.resolve(drawn).split("validation").train)
+            yield drawn, Dataset.resolve(drawn).split("validation").train
 
     def _files(self, config: Config, learnt: Listing) -> dict[str, Figures]:
         recipe = view_pipeline(config)

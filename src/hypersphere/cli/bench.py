@@ -18,7 +18,9 @@ class BenchOptions:
 
     methods: tuple[str, ...] = ("byol", "byol-mhe")
     """Methods to time. Methods with an energy are also timed with it on all layers."""
-    parts: tuple[Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files"], ...] = (
+    parts: tuple[
+        Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files", "photos"], ...
+    ] = (
         "step",
         "first",
         "probes",
@@ -27,7 +29,8 @@ class BenchOptions:
     )
     """What to measure. step: a training step and its stages. first: the time to the first step. probes: the linear
     probes. energy: the energy of many neurons. views: augmentation on one core. agreement: how far losses are from
-    those of the float32 reference. monitors: the measures taken during training. files: training from image files."""
+    those of the float32 reference. monitors: the measures taken during training. files: training from image files.
+    photos: training on photographs that are kept decoded, and from files."""
     peer: Literal["lightly"] | None = None
     """Do the same work with this library too, if it is installed."""
     data: str = "cifar10"

@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("orthogonality", "orthogonality_kind", "regularizer", "regularizer_weight"),
     ),
     "optimization": ("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust"),
-    "machine": ("precision", "workers", "kernels", "graph", "compile", "layout", "timeout"),
+    "machine": ("precision", "workers", "cache", "kernels", "graph", "compile", "layout", "timeout"),
     "output": ("save_every", "log_every", "knn_every", "on_collapse"),
 }
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.images import Images
+from hypersphere.data.pixel_cache import Place
 from hypersphere.data.splits import drawn, evenly, of_each_class
 from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.data.worker_stream import default_workers
@@ -39,6 +40,8 @@ class DataOptions(Protocol):
     def root(self) -> Path | None: ...
     @property
     def workers(self) -> int | None: ...
+    @property
+    def cache(self) -> Place: ...
 
 
 class DataSpec(NamedTuple):
@@ -53,6 +56,7 @@ class DataSpec(NamedTuple):
             chooses it from the images).
         root: Folder of the files of a named dataset, or the new location of a folder that has moved.
         workers: Number of worker processes that read images (None: chosen from the number of cores).
+        cache: Where decoded image files are kept: "gpu", "memory", "disk", "auto" or "off".
 
     Example:
         >>> hs.data.DataSpec("digits").holdout
@@ -66,6 +70,7 @@ class DataSpec(NamedTuple):
     size: int | None = None
     root: Path | None = None
     workers: int | None = None
+    cache: Place = "auto"
 
 
 class Split(NamedTuple):

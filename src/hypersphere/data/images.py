@@ -130,7 +130,13 @@ class Images:
         return iter(self.pixels.split(4096))
 
     def loader(
-        self, pipeline: ViewPipeline, seed: int, device: torch.device, workers: int = 0, progress: bool = False
+        self,
+        pipeline: ViewPipeline,
+        seed: int,
+        device: torch.device,
+        workers: int = 0,
+        progress: bool = False,
+        cache: str = "off",
     ) -> "MemoryLoader":
         """Make a loader, which gives batches of views of these images.
 
@@ -140,6 +146,7 @@ class Images:
             device: Device of the batches; the images are moved to it.
             workers: Not used: views are made on the device.
             progress: Not used.
+            cache: Not used: the images are in memory.
 
         Returns:
             A `Loader`.

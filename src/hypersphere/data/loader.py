@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.images import Images
+from hypersphere.data.pixel_cache import CachedReader, Place, keep_decoded
 from hypersphere.data.streamed_images import StreamedImages
-from hypersphere.data.worker_stream import Decoded, Make, Stream, Wanted
+from hypersphere.data.worker_stream import Decoded, Make, Reader, Stream, Wanted, used_places
 from hypersphere.util.console import progress_bar
-from hypersphere.util.random_numbers import PROBE, VIEWS
+from hypersphere.util.random_numbers import PROBE, VIEWS, Key
 from hypersphere.views import ViewPipeline, Views, evaluation_view, with_views
 from hypersphere.views.crops import crop_draws, crops, decode_side, finished, middle_of
+from hypersphere.views.packed import PackedImages, packed_views
 
 View = Callable[[Tensor], Tensor]  # uint8 images → input of the encoder
 Order = Iterable[tuple[int, Sequence[Tensor]]]  # (epoch, sample indices of each of its batches)
@@ -86,6 +88,9 @@ class Loader(Protocol):
 
     def __getitem__(self, index: Tensor) -> Self: ...
 
+    def prepare(self) -> None:
+        """Decode the images once if they are to be kept, before other progress is shown. `training` does it, too."""
+
     def training(self, order: Order, dtype: torch.dtype) -> Generator[Batch, None, None]:
         """Random training views, batch by batch. Workers may prepare the next epoch during this one."""
 
@@ -132,6 +137,9 @@ class MemoryLoader:
 
     def __getitem__(self, index: Tensor) -> "MemoryLoader":
         return replace(self, images=self.images[index])
+
+    def prepare(self) -> None:
+        pass
 
     def training(self, order: Order, dtype: torch.dtype) -> Generator[Batch, None, None]:
         for epoch, samples in order:
@@ -183,7 +191,9 @@ class StreamLoader:
     device: torch.device
     workers: int
     progress: bool = False
+    cache: Place = "off"
     unreadable: dict[Path | str, str] = field(default_factory=dict)
+    kept: dict[int, tuple[Reader, PackedImages | None]] = field(default_factory=dict)  # see `source`
 
     @property
     def labels(self) -> Tensor:
@@ -208,14 +218,31 @@ class StreamLoader:
         return len(self.images)
 
     def __getitem__(self, index: Tensor) -> "StreamLoader":
-        return replace(self, images=self.images[index.cpu()])
+        return replace(self, images=self.images[index.cpu()], kept={})
+
+    def prepare(self) -> None:
+        self.source(decode_side(self.pipeline), self.progress)
+
+    def source(self, side: int, progress: bool = False) -> tuple[Reader, PackedImages | None]:
+        """The images to take random views of, decoded at a side: a reader, and a copy of them in GPU memory."""
+        if side not in self.kept:
+            cached, on_gpu = keep_decoded(self.images.reader, side, self.cache, self.device, self.workers, progress)
+            self.kept[side] = (cached or self.images.reader, cached.on_gpu(self.device) if cached and on_gpu else None)
+        return self.kept[side]
+
+    def crops(
+        self, pipeline: ViewPipeline, dtype: torch.dtype, draws: int = VIEWS, fill: bool = True
+    ) -> "Crops | PackedCrops":
+        """Random views of the images; `draws` is the number of the random stream, `fill` replaces unreadable images."""
+        on_gpu = self.source(decode_side(pipeline))[1] is not None
+        return (PackedCrops if on_gpu else Crops)(self, pipeline, dtype, draws, fill)
 
     def training(self, order: Order, dtype: torch.dtype) -> Generator[Batch, None, None]:
-        return Crops(self, self.pipeline, dtype).batches(order)
+        return self.crops(self.pipeline, dtype).batches(order)
 
     def centers(self) -> Iterator[tuple[Tensor, Tensor]]:
         side = self.pipeline.resize or self.pipeline.size
-        stream = self.stream(partial(middle_of, side=side), side, fill=False)
+        stream = self.stream(self.images.reader, partial(middle_of, side=side), side, fill=False)
         with progress_bar("reading images", len(self), show=self.progress) as bar:
             for pixels, sample in stream.every(self.at_once):
                 yield evaluation_view(pixels.to(self.device, non_blocking=True), self.pipeline), sample.to(self.device)
@@ -223,21 +250,23 @@ class StreamLoader:
 
     def cropped(self, order: Iterable[tuple[int, Tensor]], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
         pipeline = replace(self.pipeline, augmentations=(self.pipeline.probe,))
-        for batch in Crops(self, pipeline, dtype, draws=PROBE).batches((epoch, [sample]) for epoch, sample in order):
+        for batch in self.crops(pipeline, dtype, draws=PROBE).batches((epoch, [sample]) for epoch, sample in order):
             assert batch.label is not None
             yield batch.views[0], batch.label
 
     def augmented(self, views: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
-        made = Crops(self, with_views(self.pipeline, views), dtype, fill=False)
+        pipeline = with_views(self.pipeline, views)
+        known = decode_side(pipeline) in self.kept
+        made = (self if known else replace(self, cache="off", kept={})).crops(pipeline, dtype, fill=False)  # read once
         parts = torch.arange(len(self)).split(self.at_once // 4)
         with progress_bar("reading views", len(self), show=self.progress) as bar:
-            for decoded in made.stream(made.wanted(sample, 0) for sample in parts):
-                yield made.finish(decoded, 0).views
-                bar.update(int(decoded.sample[-1]) + 1)
+            for batch in made.batches([(0, parts)]):
+                yield batch.views
+                bar.update(int(batch.sample[-1]) + 1)
 
-    def stream(self, make: Make, side: int, fill: bool) -> Stream:
+    def stream(self, reader: Reader, make: Make, side: int, fill: bool) -> Stream:
         return Stream(
-            self.images.reader,
+            reader,
             make,
             side=side,
             workers=self.workers,
@@ -264,7 +293,8 @@ class Crops:
         self.pipeline, self.seed, self.device, self.dtype = pipeline, loader.seed, loader.device, dtype
         self.draws = draws
         self.labels = None if loader.images.labels is None else loader.labels
-        self.stream = loader.stream(partial(crops, recipe=pipeline), decode_side(pipeline), fill)
+        side = decode_side(pipeline)
+        self.stream = loader.stream(loader.source(side)[0], partial(crops, recipe=pipeline), side, fill)
 
     def batches(self, order: Order) -> Generator[Batch, None, None]:
         """Yield batches. Workers start the next epoch while the last batches of this one are in use."""
@@ -289,3 +319,47 @@ class Crops:
         pixels, sample = (x.to(self.device, non_blocking=True) for x in (decoded.pixels, pinned))
         views = finished(pixels, sample, self.pipeline, self.seed, epoch, self.dtype, self.draws)
         return Batch(views, sample, None if self.labels is None else self.labels[sample])
+
+
+class PackedCrops:
+    """Random views of decoded images in GPU memory; arguments as for `Crops`."""
+
+    def __init__(
+        self, loader: StreamLoader, pipeline: ViewPipeline, dtype: torch.dtype, draws: int = VIEWS, fill: bool = True
+    ) -> None:
+        reader, images = loader.source(decode_side(pipeline))
+        assert isinstance(reader, CachedReader)
+        assert images is not None
+        self.images, self.reasons, self.fill = images, reader.tables.reasons, fill
+        self.pipeline, self.dtype, self.key = pipeline, dtype, Key(loader.seed, 0, draws)
+        self.device = loader.device
+        self.labels = None if loader.images.labels is None else loader.labels
+        loader.unreadable.update({reader.name(number): reason for number, reason in self.reasons.items()})
+
+    def batches(self, order: Order) -> Generator[Batch, None, None]:
+        """Yield batches."""
+        for epoch, samples in order:
+            for sample in map(self.readable, samples):
+                if len(sample):
+                    yield self.batch(sample.to(self.device, non_blocking=True), epoch)
+
+    def batch(self, sample: Tensor, epoch: int) -> Batch:
+        hows, key = self.pipeline.augmentations, self.key._replace(epoch=epoch)
+        views = packed_views(hows, self.pipeline, self.images.chosen(sample), sample, key, self.dtype)
+        return Batch(views, sample, None if self.labels is None else self.labels[sample])
+
+    def readable(self, sample: Tensor) -> Tensor:
+        """The readable images of a batch; with `fill`, others of the batch or the next ones replace the rest."""
+        if not self.reasons:
+            return sample
+        numbers = sample.tolist()
+        holes = [place for place, number in enumerate(numbers) if number in self.reasons]
+        used = [numbers[place] for place in used_places(len(numbers), holes, self.fill)]
+        if not used and self.fill:
+            used = [self._next_readable(number) for number in numbers]
+        return torch.tensor(used)
+
+    def _next_readable(self, number: int) -> int:
+        count = len(self.images.starts)
+        after = ((number + step) % count for step in range(count))
+        return next(other for other in after if other not in self.reasons)

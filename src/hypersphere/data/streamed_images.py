@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.images import Images
+from hypersphere.data.pixel_cache import Place
 from hypersphere.data.worker_stream import Reader, Stream
 from hypersphere.util.console import notify_once, progress_bar
 from hypersphere.util.random_numbers import SPLIT, permutation
@@ -56,7 +57,13 @@ class StreamedImages(ABC):
         return self
 
     def loader(
-        self, pipeline: ViewPipeline, seed: int, device: torch.device, workers: int = 0, progress: bool = False
+        self,
+        pipeline: ViewPipeline,
+        seed: int,
+        device: torch.device,
+        workers: int = 0,
+        progress: bool = False,
+        cache: Place = "off",
     ) -> "StreamLoader":
         """Make a loader, which gives batches of views of these images.
 
@@ -66,6 +73,7 @@ class StreamedImages(ABC):
             device: Device of the batches.
             workers: Number of worker processes that read images; 0 reads in this process.
             progress: Whether to show a progress bar while reading.
+            cache: Where decoded images are kept for random views: "gpu", "memory", "disk", "auto" or "off".
 
         Returns:
             A `Loader`.
@@ -78,7 +86,7 @@ class StreamedImages(ABC):
         """
         from hypersphere.data.loader import StreamLoader
 
-        return StreamLoader(self, pipeline, seed, device, workers, progress)
+        return StreamLoader(self, pipeline, seed, device, workers, progress, cache)
 
     def squares(self, side: int, workers: int, unreadable: dict[Path | str, str] | None = None) -> Iterator[Tensor]:
         """The central square of every image, in order.

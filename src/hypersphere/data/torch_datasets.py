@@ -44,6 +44,9 @@ class ItemReader:
         except Exception as error:  # the dataset's code may raise anything
             raise Unreadable(f"{type(error).__name__}: {first_line(error)}") from None
 
+    def fingerprint(self) -> None:
+        return None
+
 
 @dataclass(frozen=True)
 class Items(StreamedImages):

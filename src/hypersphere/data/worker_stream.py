@@ -1,5 +1,7 @@
 """Read images in worker processes, batch by batch, in a requested order."""
 
+import contextlib
+import hashlib
 import itertools
 import os
 import pickle
@@ -56,6 +58,9 @@ class Reader(Protocol):
             Unreadable: If the image cannot be read.
         """
 
+    def fingerprint(self) -> str | None:
+        """A hash that changes if the files or the way of reading them change; None if the images are not files."""
+
 
 class FileReader:
     """Reads image files and members of tar files.
@@ -78,6 +83,16 @@ class FileReader:
 
     def read(self, number: int, side: int | None) -> Tensor:
         return read_pixels(opened(self.name(number)), side, self.white)
+
+    def fingerprint(self) -> str:
+        options = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        digest = hashlib.sha256(repr(sorted(options.items())).encode())
+        for number in range(len(self)):
+            digest.update(os.fsencode(self.name(number)))
+            with contextlib.suppress(OSError):  # a missing file, or a member of a tar file, whose name has its place
+                found = os.stat(self.name(number))
+                digest.update(f"{found.st_size} {found.st_mtime_ns}".encode())
+        return digest.hexdigest()
 
 
 class _Samples(Dataset[tuple[np.ndarray | None, str]]):
@@ -121,6 +136,7 @@ class Stream:
         pin: Whether batches are in pinned memory, for a GPU.
         fill: Whether to replace unreadable images.
         unreadable: Dictionary that receives unreadable images and the reasons.
+        stack: Function that makes one array of a batch.
     """
 
     def __init__(
@@ -133,6 +149,7 @@ class Stream:
         pin: bool = False,
         fill: bool = True,
         unreadable: dict[Path | str, str] | None = None,
+        stack: Callable[[Sequence[np.ndarray]], np.ndarray] = np.stack,
     ) -> None:
         self.reader, self.fill, self.pin = reader, fill, pin
         self.unreadable = {} if unreadable is None else unreadable
@@ -143,7 +160,7 @@ class Stream:
             self._samples,
             batch_sampler=self._asked,
             num_workers=workers,
-            collate_fn=partial(_collate, fill=fill),
+            collate_fn=partial(_collate, fill=fill, stack=stack),
             pin_memory=pin,
             worker_init_fn=_leave_signals_to_the_parent,
             generator=torch.Generator(),  # otherwise each start would draw from the global generator
@@ -181,7 +198,7 @@ class Stream:
             batch = self._asked.given.popleft()
             for place, reason in reasons.items():
                 self.unreadable[self.reader.name(batch[place].sample)] = reason
-            used = _used(len(batch), reasons, self.fill)
+            used = used_places(len(batch), reasons, self.fill)
             if pixels is not None:
                 yield Decoded(pixels, torch.tensor([batch[place].sample for place in used]))
             elif self.fill:
@@ -222,7 +239,7 @@ class Stream:
         raise UserError(f"none of {len(passed) - 1} images could be read, such as {path} ({reason})")
 
 
-def _used(count: int, holes: Container[int], fill: bool) -> list[int]:
+def used_places(count: int, holes: Container[int], fill: bool) -> list[int]:
     """The source of each place in a batch: itself, or another place for a hole. Without `fill`, holes are skipped."""
     good = [place for place in range(count) if place not in holes]
     if not good or not fill:
@@ -231,12 +248,12 @@ def _used(count: int, holes: Container[int], fill: bool) -> list[int]:
 
 
 def _collate(
-    items: list[tuple[np.ndarray | None, str]], fill: bool
+    items: list[tuple[np.ndarray | None, str]], fill: bool, stack: Callable[[Sequence[np.ndarray]], np.ndarray]
 ) -> tuple[Tensor | np.ndarray | None, dict[int, str]]:
     """(stacked images with holes filled or skipped, {place of a hole: reason}); None if no image is readable."""
     reasons = {place: reason for place, (_, reason) in enumerate(items) if reason}
-    used = _used(len(items), reasons, fill)
-    return _shared(np.stack([items[place][0] for place in used])) if used else None, reasons  # type: ignore[misc]
+    used = used_places(len(items), reasons, fill)
+    return _shared(stack([items[place][0] for place in used])) if used else None, reasons  # type: ignore[misc]
 
 
 def _shared(pixels: np.ndarray) -> Tensor | np.ndarray:

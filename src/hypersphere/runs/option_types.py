@@ -62,6 +62,7 @@ class RunOptions(TypedDict, total=False):
     compile: Switch
     layout: Literal["auto", "channels_last", "contiguous"]
     workers: int | None
+    cache: Literal["auto", "gpu", "memory", "disk", "off"]
     timeout: float
     out: str | PathLike[str] | None
     save_every: int | None

@@ -347,7 +347,8 @@ def _run_plan(
 ) -> None:
     """Train from the present step of the trainer to the end of the plan."""
     config, workers = run.config, run.dataset.workers
-    loader = images.loader(view_pipeline(config), config.seed, trainer.device, workers)
+    loader = images.loader(view_pipeline(config), config.seed, trainer.device, workers, progress, config.cache)
+    loader.prepare()
     whole = len(train_images) == len(images)
     began = time.monotonic() - run.seconds
 

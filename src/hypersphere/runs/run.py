@@ -279,7 +279,8 @@ def _loaders(
     sets: tuple[Any, ...] = split
     if split.train.channels != len(pipeline.mean):
         sets = tuple(in_channels(images, len(pipeline.mean)) for images in dataset.in_memory(split))
-    return [images.loader(pipeline, seed, device, dataset.workers, progress).labelled for images in sets]
+    cache = dataset.options.cache
+    return [images.loader(pipeline, seed, device, dataset.workers, progress, cache).labelled for images in sets]
 
 
 def initial_encoder(config: Config) -> nn.Module:

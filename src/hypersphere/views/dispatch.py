@@ -1,4 +1,4 @@
-"""Views of images in memory: by kernels on a GPU, by a single one if they are small; elsewhere operation by operation."""
+"""Views of images in memory: by kernels on a GPU, a single one if they are small; elsewhere operation by operation."""
 
 from itertools import groupby
 

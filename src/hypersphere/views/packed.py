@@ -57,6 +57,11 @@ class PackedImages:
         return self.pixels[start : start + 3 * height * width].view(3, height, width)
 
 
+def has_kernels(device: torch.device) -> bool:
+    """Whether kernels make the views of packed images on this device. Without them it takes an operation per image."""
+    return kernels.runs_on(torch.empty(0, device=device))
+
+
 def packed_views(
     hows: tuple[Augmentation, ...],
     recipe: ViewPipeline,
