@@ -5,6 +5,7 @@ The tests share one job, and are one test for that: with pytest-xdist each worke
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +25,11 @@ def test_processes_of_a_job(tmp_path):
     command = [sys.executable, "-m", "tests.distributed.jobs", str(tmp_path)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, env=environment, cwd=root, start_new_session=True) as job:
-        assert job.wait(timeout=240) == 0
+        try:
+            assert job.wait(timeout=240) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)  # leaving the block waits for the job
+            raise
     found = json.loads((tmp_path / "found.json").read_text())
     updates_are_those_of_one_process(tmp_path)
     so_are_those_of_loops_of_ones_own(tmp_path)

@@ -171,7 +171,7 @@ class Bench:
         recipe = view_pipeline(config)
         name = f"{config.title} {config.encoder.removeprefix('torchvision/')}"
         notify(f"timing updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
-        found = {name: files.feeding(config, self.how, learnt)}
+        found = {name: files.feeding(config.replace(cache="off"), self.how, learnt)}
         _empty_cache()
         found |= files.decoding(config, learnt, self.how.device)
         if self.peer:

@@ -22,7 +22,7 @@ from torch import Tensor
 from hypersphere.data.decode import Unreadable
 from hypersphere.data.splits import evenly
 from hypersphere.data.worker_stream import Reader, Stream
-from hypersphere.distributed.collectives import agreed, merged, world_size
+from hypersphere.distributed.collectives import agreed, merged
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify, progress_bar
 from hypersphere.util.files import put_in_place
@@ -117,10 +117,9 @@ def keep_decoded(
         return None, False
     early = local_rank_and_size()[0] == 0
     found = agreed(lambda: _decode(reader, side, place, device, workers, progress) if early else None)
-    if world_size() == 1:
-        return found or (None, False)
     machine = socket.gethostname()
-    return found or merged({machine: found} if early else {})[machine] or (None, False)
+    shared = merged({machine: found} if early else {})  # a collective: every rank takes part
+    return found or shared[machine] or (None, False)
 
 
 def _decode(
