@@ -3,6 +3,7 @@ import json
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -103,6 +104,25 @@ def test_where_figures_cannot_be_kept_nothing_is_measured(tmp_path, capsys, monk
     assert told in shown
     assert shown.count("\n") == 1
     assert file.is_dir() if held is None else file.read_text() == held
+
+
+def test_arrays_without_labels_have_steps_but_no_probes(tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", images=np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8))
+    words = [
+        "bench",
+        "--data",
+        tmp_path / "x.npz",
+        "--methods",
+        "byol",
+        "--batch",
+        "16",
+        "--encoder",
+        "hypersphere/digits",
+    ]
+    words = [*map(str, words), "--device", "cpu", "--out", str(tmp_path), "--parts"]
+    assert main([*words, "views"]) == 0
+    assert main([*words, "probes"]) == 2
+    assert "the part probes needs labels" in capsys.readouterr().err
 
 
 def test_where_nothing_may_be_written_nothing_is_measured(tmp_path):

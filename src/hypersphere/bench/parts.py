@@ -96,6 +96,8 @@ class Bench:
         """Seconds of the linear probes, with an encoder that is not trained."""
         config, device = self.configs[0], self.how.device
         recipe, images = view_pipeline(config), self.images.labelled
+        if not len(images):
+            raise UserError(f"the part probes needs labels, and {config.data} has none: choose other `parts` or `data`")
         encoder = build_method(config, self.images.channels).encoder.to(device).to(memory_format=self.how.layout)
         test = images[torch.arange(min(10_000, len(images)), device=device)]
         view, precision = center_view(recipe), self.how.precision
