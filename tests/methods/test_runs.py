@@ -151,6 +151,7 @@ IMAGENET = {
     "dino": {"optimizer": "sgd", "lr": 0.03, "weight_decay": 1e-4, "batch": 512, "tau": 0.996, "prototypes": 65536},
     "deepcluster": {"optimizer": "lars", "lr": 0.3, "batch": 4096, "epochs": 800, "prototypes": 3000},
     "obow": {"optimizer": "sgd", "lr": 0.03, "weight_decay": 1e-4, "batch": 256, "epochs": 200, "prototypes": 8192},
+    "distill": {"optimizer": "lars", "layers": 2},  # nothing is published for features on the sphere
 }
 
 

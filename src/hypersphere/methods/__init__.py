@@ -12,6 +12,7 @@ from hypersphere.methods.base import Batch, Features, Method, ProjectionLoss, St
 from hypersphere.methods.byol import BYOL
 from hypersphere.methods.deepcluster import DeepCluster
 from hypersphere.methods.dino import DINO
+from hypersphere.methods.distill import Distill
 from hypersphere.methods.infomin import InfoMin
 from hypersphere.methods.moco import MoCo
 from hypersphere.methods.obow import OBoW
@@ -30,6 +31,7 @@ __all__ = [
     "BarlowTwins",
     "Batch",
     "DeepCluster",
+    "Distill",
     "Features",
     "InfoMin",
     "Method",
@@ -61,6 +63,7 @@ METHODS: dict[str, type[Method]] = {
     "dino": DINO,
     "deepcluster": DeepCluster,
     "obow": OBoW,
+    "distill": Distill,
 }
 
 

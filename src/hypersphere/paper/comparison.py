@@ -1,8 +1,10 @@
 """Our table `methods`: do the regularizers help methods other than BYOL? Short runs of all methods."""
 
-from hypersphere.methods import METHODS
 from hypersphere.paper.cells import Cell, Row, Table
 
+METHODS = (
+    *("byol", "simclr", "simsiam", "moco", "infomin", "barlow", "supervised", "swav", "dino", "deepcluster", "obow"),
+)
 REGULARIZERS = {"": "–", "-mhe": "MHE", "-uni": "Uni"}
 # k-NN accuracy in lightly's benchmark: 200 epochs, batch 512
 LIGHTLY = {

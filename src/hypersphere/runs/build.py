@@ -60,6 +60,10 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
     accepted = accepted_parameters(kind)
     options = {name: value for name, value in provided.items() if name in accepted}
     options |= {**_own_options(config, kind), **_extra_options(config, kind, warn=begin)}
+    if "teacher" in options:
+        from hypersphere.runs.teachers import teacher_options  # which needs the views
+
+        options |= teacher_options(config)
     method = _construct(kind, config.method, {**options, "encoder": encoder, "features": features_of(encoder)})
     method.projection_losses = projection_losses_of(config)
     for further in method.projection_losses:

@@ -88,6 +88,9 @@ class RunOptions(TypedDict, total=False):
     prototypes: int
     codes_queue: int
     epsilon: float
+    teacher: str | PathLike[str] | None
+    teacher_size: int | None
+    teacher_features: int | None
     teacher_temperature: float
     teacher_warmup: int
     centre_momentum: float

@@ -9,6 +9,7 @@ from hypersphere.data.resolving import dataset_of
 from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name
 from hypersphere.presets import folder_options
+from hypersphere.runs.teachers import with_teacher
 from hypersphere.util.console import notify
 
 
@@ -34,4 +35,4 @@ def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
 def located(config: Config) -> Config:
     """As a run keeps it: found again from any other folder."""
     labels, root = (name and os.path.abspath(os.path.expanduser(name)) for name in (config.labels, config.root))
-    return config.replace(data=Dataset.resolve(config).name, labels=labels, root=root)
+    return with_teacher(config.replace(data=Dataset.resolve(config).name, labels=labels, root=root))
