@@ -8,13 +8,14 @@ from torch import nn
 
 from hypersphere.config import Config
 from hypersphere.data.decode import WHITE
-from hypersphere.inference.loading import KIND, Preprocess
+from hypersphere.inference.loading import KIND
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
 from hypersphere.nn.libraries import OPTIONS
 from hypersphere.nn.weights import WEIGHTS
 from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import provenance
+from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.results import evaluations_of
 from hypersphere.runs.run import Run
 from hypersphere.util.references import import_reference, is_reference

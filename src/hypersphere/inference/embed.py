@@ -15,7 +15,8 @@ from hypersphere.data.unreadable import report_unreadable
 from hypersphere.data.worker_stream import FileReader, Stream, default_workers
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
-from hypersphere.inference.loading import AT_ONCE, Loaded, load
+from hypersphere.inference.loading import Loaded, load
+from hypersphere.runs.preprocess import AT_ONCE
 from hypersphere.util.console import Progress, progress_bar
 from hypersphere.util.cores import MOST_PROCESSES
 from hypersphere.util.files import put_in_place

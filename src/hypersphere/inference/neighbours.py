@@ -12,7 +12,8 @@ import torch
 from hypersphere.data.tar_members import file_or_member
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import EmbeddingFile, VectorBatch, read_vectors
-from hypersphere.inference.loading import Loaded, Preprocess, load
+from hypersphere.inference.loading import Loaded, load
+from hypersphere.runs.preprocess import Preprocess
 from hypersphere.sphere import unit
 
 
