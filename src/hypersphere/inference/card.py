@@ -9,6 +9,7 @@ from torch import nn
 from hypersphere.config import Config
 from hypersphere.data.decode import WHITE
 from hypersphere.inference.loading import KIND
+from hypersphere.inference.preprocess_code import preprocess_code
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
 from hypersphere.nn.libraries import OPTIONS
@@ -41,6 +42,7 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
         },
         "features": features_of(encoder),
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
+        "preprocess": preprocess_code(preprocess),
         "load": lines or f"no other library has {config.encoder}: use hypersphere.load(FOLDER)",
         "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": saved},
         "metrics": evaluations_of(run.path, run.config.hash, run.step),
