@@ -198,8 +198,17 @@ def _member_names(files: Listing) -> list[str]:
 
 
 def all_images(where: str) -> Listing:
-    """Every image below a folder or in tar files, of all splits."""
-    return list_shards(where) if where.endswith(".tar") else some_images(Path(where))
+    """Every image below a folder, of all splits, or in tar files; or one image file."""
+    if where.endswith(".tar"):
+        return list_shards(where)
+    return Listing((Path(where),)) if os.path.isfile(where) else some_images(Path(where))
+
+
+def images_at(places: Sequence[str]) -> Listing:
+    """Every image of several folders, tar files and image files, in the order of the places."""
+    found = [all_images(place) for place in places]
+    closed = {folder: reason for files in found for folder, reason in files.closed.items()}
+    return Listing(tuple(path for files in found for path in files.paths), closed=closed)
 
 
 def classes_in_words(images: Any) -> str:

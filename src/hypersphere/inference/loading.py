@@ -1,4 +1,4 @@
-"""Load a trained encoder with its preprocessing, from a run or from the folder that `export` wrote."""
+"""Load a trained encoder with its preprocessing and classifier, from a run or from an exported folder."""
 
 import copy
 import hashlib
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import remove_parametrizations
 
 from hypersphere.errors import UserError, first_line
+from hypersphere.inference.head import Head, HeadRecord, Predictions, read_head
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
@@ -52,6 +53,7 @@ class Card(TypedDict):
     input: PreprocessRecord
     weights: _Weights
     run: NotRequired[_Origin]
+    classifier: NotRequired[HeadRecord]
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,13 @@ class Loaded:
         source: Where it was loaded from.
         encoder: The module.
         preprocess: Function that turns an image into the input of the encoder.
+        head: The classifier, if the folder has one.
     """
 
     source: Path
     encoder: nn.Module
     preprocess: Preprocess
+    head: Head | None = None
 
     @property
     def features(self) -> int:
@@ -95,6 +99,28 @@ class Loaded:
         """
         return encode_pictures(self.encoder, self.preprocess, pictures, level, pooled)
 
+    def predict(self, pictures: Iterable[Picture]) -> Predictions:
+        """Classes of images, by the classifier that `hypersphere classify` or `hs.classify` made.
+
+        Args:
+            pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+
+        Returns:
+            `labels`, the most probable class of each of N images; `probabilities`, a tensor of shape (N, C) on the
+            device of the encoder; and `classes`, the names of its columns.
+
+        Raises:
+            UserError: If there is no classifier, or an image cannot be read.
+        """
+        return self.classifier.predict(self.encode(pictures))
+
+    @property
+    def classifier(self) -> Head:
+        """The head. Raises a UserError if there is none."""
+        if self.head is None:
+            raise UserError(f"{self.source} is an encoder without a classifier: make one with hypersphere classify")
+        return self.head
+
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """Features of shape (N, D) of uint8 pixels of shape (N, 3, side, side)."""
         return encode_pixels(self.encoder, self.preprocess, pixels)
@@ -108,13 +134,14 @@ def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool =
     """Load a trained encoder for use.
 
     Args:
-        path: Folder of a run, a folder that `export` wrote, or the card.json in one.
+        path: Folder of a run, a folder that `export` or `classify` wrote, or the card.json in one.
         device: Device for the encoder, such as "cpu" or "cuda:1". By default a GPU if there is one.
         trust: Whether to import and run code that the folder names, such as an encoder of its author's own. Folders
             that you wrote do not need it.
 
     Returns:
-        The encoder with its preprocessing; `.encode(images)` computes features.
+        The encoder with its preprocessing. `.encode(images)` computes features; `.predict(images)` classifies them, if
+        the folder has a classifier.
 
     Raises:
         UserError: If there is no encoder, its files are damaged, or the weights are not those that the card describes.
@@ -131,16 +158,17 @@ def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool =
         trust_path(path)
     if (path / "run.json").is_file():
         run = load_run(path, "cpu")
-        encoder, preprocess = run.encoder, Preprocess.of(run.config)
+        encoder, preprocess, head = run.encoder, Preprocess.of(run.config), None
     elif path.name == CARD or (path / CARD).is_file():
-        encoder, preprocess = _of_card(path if path.name == CARD else path / CARD)
+        encoder, preprocess, head = _of_card(path if path.name == CARD else path / CARD)
     elif path.exists():
         raise UserError(f"{path} is neither a run (no run.json) nor an exported encoder (no {CARD})")
     else:
         raise UserError(f"{path} does not exist: expected the folder of a run, or one that hypersphere export wrote")
     where = pick_device(device)
     layout = torch.channels_last if where.type == "cuda" else torch.preserve_format
-    return Loaded(path, encoder.to(where).to(memory_format=layout).eval(), preprocess)
+    encoder = encoder.to(where).to(memory_format=layout).eval()
+    return Loaded(path, encoder, preprocess, head and head.to(where))
 
 
 def read_card(file: Path) -> Card:
@@ -150,7 +178,7 @@ def read_card(file: Path) -> Card:
     return read_record(file, Card)
 
 
-def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
+def _of_card(file: Path) -> tuple[nn.Module, Preprocess, Head | None]:
     card = read_card(file)
     check_code(file, {"encoder": card["encoder"]})
     try:
@@ -169,7 +197,8 @@ def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
         encoder.load_state_dict(read_weights(weights))
     except RuntimeError as error:
         raise UserError(f"{weights} does not fit {card['encoder']} ({str(error).splitlines()[1].strip()})") from None
-    return encoder, preprocess
+    head = read_head(file, card["classifier"], features_of(encoder)) if "classifier" in card else None
+    return encoder, preprocess, head
 
 
 def plain(encoder: nn.Module) -> nn.Module:
