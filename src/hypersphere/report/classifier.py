@@ -9,6 +9,7 @@ from torch import Tensor
 from hypersphere.inference.classifying import Classified, Mistake
 from hypersphere.report.chart import BOTTOM, LEFT, RIGHT, TOP, Scale, polyline
 from hypersphere.report.contact_sheet import png_uri
+from hypersphere.report.gallery import link_to
 from hypersphere.report.templating import number, render
 from hypersphere.util.files import write_atomically
 from hypersphere.util.text import printable
@@ -115,9 +116,3 @@ def _caption(mistake: Mistake) -> dict[str, str]:
         "predicted": printable(mistake.predicted),
         "probability": number(mistake.probability, 3),
     }
-
-
-def link_to(name: Path | str) -> str:
-    """The URL of an image file; empty if the name is not a path of a file, such as a member of a tar file."""
-    path = Path(name)
-    return path.absolute().as_uri() if path.is_file() else ""
