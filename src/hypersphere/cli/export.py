@@ -29,7 +29,12 @@ class ExportOptions:
 def run(words: Sequence[str]) -> None:
     options = parse("export", ExportOptions, words)
     from hypersphere.inference.exporting import export, files_of
+    from hypersphere.inference.head import HEAD
 
     folder = export(options.run, options.out, options.format, trust=options.trust)
-    print(f"written to {folder}: {', '.join(files_of(folder))}")
-    print_next("embed", folder, "FOLDER_OF_IMAGES", "-o", "embeddings.npz")
+    files = files_of(folder)
+    print(f"written to {folder}: {', '.join(files)}")
+    if HEAD in files:
+        print_next("predict", folder, "IMAGES", "-o", "predictions.csv")
+    else:
+        print_next("embed", folder, "FOLDER_OF_IMAGES", "-o", "embeddings.npz")
