@@ -264,7 +264,7 @@ def test_mistakes_of_export_are_told_in_a_line(digits, tmp_path, capsys):
     for words, message in [
         ((), "hypersphere export RUN"),
         ((tmp_path,), "is not a run: it has no run.json"),
-        ((exported,), "is not a run: an exported encoder, for embed, diagnose and hs.load"),
+        ((exported,), "exported is exported already: pass --format onnx, or another --out"),
         ((bare,), "there is no checkpoint"),
         ((digits, "--out", tmp_path / "file"), "cannot make the folder .*file: File exists"),
         ((digits, "--out", tmp_path / "file/below"), "cannot make the folder .*below"),

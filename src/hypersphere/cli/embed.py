@@ -38,8 +38,7 @@ def run(words: Sequence[str]) -> None:
     out, device, workers = options.out, options.device, options.workers
     trust = options.trust
     found = embed(options.run, options.images, out, device=device, workers=workers, trust=trust, progress=True)
-    print(
-        f"{out}: {pluralize(found.images, 'image')}, {found.dimensions} numbers each; {len(found.unreadable)} unreadable"
-    )
+    images, unreadable = pluralize(found.images, "image"), len(found.unreadable)
+    print(f"{out}: {images}, {found.dimensions} numbers each; {unreadable} unreadable")
     if out.suffix in SEARCHED:
         print_next("neighbours", out, "IMAGE", "--page", "neighbours.html")

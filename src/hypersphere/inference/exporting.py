@@ -83,7 +83,10 @@ def export(
 
 def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Path:
     """Copy an exported folder, and write its ONNX file with `format` onnx; `folder` may be the source itself."""
-    if folder.resolve() == source.resolve() and format == "onnx":
+    here = folder.resolve() == source.resolve()
+    if here and format != "onnx":
+        raise UserError(f"{source} is exported already: pass `format` onnx, or another `out`")
+    if here:
         _check_onnx()
     else:
         _prepare(folder, format)
@@ -91,7 +94,7 @@ def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Pa
     card = {name: value for name, value in read_record(source / CARD, dict[str, Any]).items() if name != "onnx"}
     known = is_trusted(source / CARD)
     with put_in_place(folder / CARD, alone=True) as scratch:
-        if folder.resolve() != source.resolve():
+        if not here:
             for name in (WEIGHTS, *([HEAD] if loaded.head else [])):
                 write_atomically(folder / name, (source / name).read_bytes())
         if format == "onnx":

@@ -25,10 +25,12 @@ def tiles(points: Tensor, above_diagonal: bool = False) -> Iterator[tuple[int, i
         rows = points[top : top + ROWS]
         for left in range(top // COLUMNS * COLUMNS if above_diagonal else 0, len(points), COLUMNS):
             cosines = (rows @ points[left : left + COLUMNS].T).clamp_(-1, 1)  # rounding may exceed it
-            gap = torch.arange(left, left + cosines.shape[1], device=points.device) - torch.arange(
-                top, top + len(rows), device=points.device
-            ).unsqueeze(1)
-            yield top, left, cosines.masked_fill_(gap <= 0 if above_diagonal else gap == 0, -math.inf)
+            bottom, right = top + len(rows), left + cosines.shape[1]
+            if left < bottom and top < right:  # the diagonal crosses it
+                row = torch.arange(top, bottom, device=points.device).unsqueeze(1)
+                column = torch.arange(left, right, device=points.device)
+                cosines.masked_fill_(column <= row if above_diagonal else column == row, -math.inf)
+            yield top, left, cosines
 
 
 def close_pairs(points: Tensor, threshold: float, bar: Progress | None = None) -> tuple[Tensor, Tensor]:
