@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere import sphere as sphere
     from hypersphere import views as views
     from hypersphere.errors import UserError as UserError
+    from hypersphere.inference.classifying import classify as classify
     from hypersphere.inference.diagnosis import Diagnosis as Diagnosis
     from hypersphere.inference.diagnosis import diagnose as diagnose
     from hypersphere.inference.energies import compare as compare
@@ -57,6 +58,7 @@ _PUBLIC = {
     # trained encoders in use
     "load": "inference.loading",
     "export": "inference.exporting",
+    "classify": "inference.classifying",
     "diagnose": "inference.diagnosis",
     "Diagnosis": "inference.diagnosis",
     # regularizers of weights

@@ -1,5 +1,6 @@
 """Vectors of a folder's images in files."""
 
+import csv
 import errno
 import json
 import os
@@ -15,6 +16,7 @@ import safetensors.torch
 import torch
 from pyarrow import parquet
 
+import hypersphere as hs
 import hypersphere.inference.embed as embedding
 from hypersphere.cli import main
 from hypersphere.errors import UserError
@@ -61,6 +63,47 @@ def test_what_others_see_in_the_files(run, drawn, tmp_path):
     assert arrays["path"].tolist() == table["path"]
     assert np.array_equal(arrays["vector"], np.array(table["vector"], np.float32))
     assert json.loads(str(arrays["hypersphere"])) == about
+
+
+@pytest.fixture
+def split(tmp_path):
+    """Images of two classes in folders of a split, and without."""
+    for part in ("train", "val"):
+        for name in ("cat", "dog, or wolf"):
+            draw(tmp_path / "split" / part / name, 2, seed=len(part + name))
+    return tmp_path / "split"
+
+
+def test_labels_are_in_every_kind_of_file(digits, split, tmp_path):
+    paths = sorted(str(path) for path in split.rglob("*.*g"))
+    wanted = ["cat" if "/cat/" in path else "dog, or wolf" for path in paths]
+    for kind in (".npz", ".parquet", ".csv"):
+        embed(digits, split, tmp_path / f"out{kind}", device="cpu")
+    arrays, table = np.load(tmp_path / "out.npz"), parquet.read_table(tmp_path / "out.parquet").to_pydict()
+    with open(tmp_path / "out.csv", newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header == ["file", "label", *(f"x{n}" for n in range(128))]
+    assert arrays["path"].tolist() == table["path"] == [line[0] for line in lines]
+    assert sorted(zip(table["path"], table["label"], strict=True)) == sorted(zip(paths, wanted, strict=True))
+    assert arrays["label"].tolist() == table["label"] == [line[1] for line in lines]
+    assert np.array_equal(np.array([line[2:] for line in lines], np.float32), arrays["vector"])  # exactly
+    assert read_embeddings(tmp_path / "out.npz").rows == 8
+    assert len(rows(tmp_path / "out.parquet")[0]) == 8
+    embed(digits, split / "train/cat", tmp_path / "alone.npz", device="cpu")
+    assert sorted(np.load(tmp_path / "alone.npz")) == ["hypersphere", "path", "vector"]
+
+
+def test_a_single_image(digits, drawn, tmp_path, capsys):
+    image, out = drawn[1][3], tmp_path / "one.npz"
+    assert main(["embed", str(digits), str(image), "-o", str(out), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: 1 image, 128 numbers each")
+    assert rows(out)[0] == [str(image)]
+    torch.testing.assert_close(torch.tensor(rows(out)[1]), hs.load(digits, "cpu").encode([image]))
+    assert main(["embed", str(digits), str(image), "-o", str(tmp_path / "one.csv"), "--device", "cpu"]) == 0
+    assert "neighbours" not in capsys.readouterr().out  # which cannot search it
+    assert "does not say how it was made: embed the images into .parquet or .npz" in told(
+        capsys, "neighbours", tmp_path / "one.csv", image
+    )
 
 
 def test_workers_change_nothing(digits, drawn, tmp_path, monkeypatch):
@@ -218,7 +261,7 @@ def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
         ((digits, tmp_path / "gone", "-o", out), "folder not found: .*gone"),
         ((digits, empty, "-o", out), "no images below .*empty"),
         ((digits, junk, "-o", out), r"none of 1 images could be read, such as .*a.png \(not an image\)"),
-        ((digits, images, "-o", tmp_path / "out.csv"), "--out .*out.csv must end in .parquet or .npz"),
+        ((digits, images, "-o", tmp_path / "out.txt"), "--out .*out.txt must end in .parquet, .npz or .csv"),
         ((digits, images, "-o", tmp_path / "gone/out.npz"), "there is no folder .*gone"),
         ((digits, images, "-o", "/proc/out.npz"), "could not write /proc/out.npz"),
         ((digits, images, "-o", "/proc/out.parquet"), "could not write /proc/out.parquet"),

@@ -213,8 +213,8 @@ def test_onnx_gives_what_torch_gives_for_batches_of_any_size(resnet, tmp_path):
 
 @with_onnx
 def test_onnx_that_differs_is_not_put_in_place(digits, tmp_path, monkeypatch):
-    def of_another(encoder, images, file, whole=exporting._convert):
-        whole(build_encoder("hypersphere/digits", channels=1).eval(), images, file)
+    def of_another(encoder, images, file, output, whole=exporting._convert):
+        whole(build_encoder("hypersphere/digits", channels=1).eval(), images, file, output)
 
     monkeypatch.setattr(exporting, "_convert", of_another)
     with pytest.raises(UserError, match=r"ONNX was not written: it differs from torch by .* in a batch of 1"):
@@ -224,9 +224,9 @@ def test_onnx_that_differs_is_not_put_in_place(digits, tmp_path, monkeypatch):
 
 @with_onnx
 def test_onnx_of_a_fixed_batch_is_told(digits, tmp_path, monkeypatch):
-    def fixed(encoder, images, file, whole=exporting._convert):
+    def fixed(encoder, images, file, output, whole=exporting._convert):
         monkeypatch.setattr(torch.export, "Dim", lambda name: None)
-        whole(encoder, images, file)
+        whole(encoder, images, file, output)
 
     monkeypatch.setattr(exporting, "_convert", fixed)
     with pytest.raises(
@@ -264,7 +264,7 @@ def test_mistakes_of_export_are_told_in_a_line(digits, tmp_path, capsys):
     for words, message in [
         ((), "hypersphere export RUN"),
         ((tmp_path,), "is not a run: it has no run.json"),
-        ((exported,), "is not a run: an exported encoder, for embed, diagnose and hs.load"),
+        ((exported,), "exported is exported already: pass --format onnx, or another --out"),
         ((bare,), "there is no checkpoint"),
         ((digits, "--out", tmp_path / "file"), "cannot make the folder .*file: File exists"),
         ((digits, "--out", tmp_path / "file/below"), "cannot make the folder .*below"),

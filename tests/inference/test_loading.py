@@ -70,6 +70,30 @@ def test_images_of_data_sets_in_memory_pass_unchanged(tmp_path):
         torch.testing.assert_close(loaded.encode(pixels), hs.load_run(run, "cpu").encode(pixels))
 
 
+def test_a_run_and_what_loads_it_encode_in_one_way(run, drawn):
+    """Also images of another size and of other channels, which are resized as files are."""
+    own, loaded = hs.load_run(run, "cpu"), hs.load(run, "cpu")
+    pixels = torch.randint(0, 256, (3, 3, 50, 61), dtype=torch.uint8)
+    squares = torch.randint(0, 256, (3, 1, 37, 37), dtype=torch.uint8)
+    for images in (pixels, pixels.numpy(), squares, drawn[1][:3]):
+        torch.testing.assert_close(own.encode(images), loaded.encode(list(images)), rtol=1e-5, atol=1e-5)
+    alone = torch.stack([loaded.preprocess(image) for image in pixels])
+    with torch.no_grad():
+        torch.testing.assert_close(own.encode(pixels), own.encoder(alone))
+
+
+def test_features_of_a_stage(run, drawn):
+    own, loaded = hs.load_run(run, "cpu"), hs.load(run, "cpu")
+    maps = loaded.encode(drawn[1][:3], level=3)
+    assert maps.shape == (3, 256, 2, 2)
+    assert torch.equal(own.encode(drawn[1][:3], level=3), maps)
+    torch.testing.assert_close(loaded.encode(drawn[1][:3], level=3, pooled=True), maps.mean((2, 3)))
+    assert loaded.encode([], level=3).shape == (0, 256, 2, 2)
+    torch.testing.assert_close(loaded.encode(drawn[1][:3], level=4, pooled=True), loaded.encode(drawn[1][:3]))
+    with pytest.raises(UserError, match="`level` 'patches' does not exist in ResNet"):
+        loaded.encode(drawn[1], level="patches")
+
+
 def test_a_file_and_its_bytes_are_the_same_picture(digits, drawn):
     file = min(drawn[0].rglob("*.*"))
     loaded = hs.load(digits)

@@ -3,6 +3,7 @@
 import re
 import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -103,7 +104,7 @@ def test_mistakes_of_neighbours_are_told_in_a_line(digits, run, drawn, tmp_path,
         whole = (tmp_path / f"out{kind}").read_bytes()
         (tmp_path / f"damaged{kind}").write_bytes(whole[:place] + b"\xff" * 30 + whole[place + 30 :])
     for words, message in [
-        ((out,), "hypersphere neighbours FILE QUERY"),
+        ((out,), r"hypersphere neighbours FILE \[QUERY"),
         ((tmp_path / "gone.npz", image), "gone.npz does not exist"),
         ((image, image), "001.png was not written by hypersphere embed: expected .parquet or .npz"),
         ((tmp_path / "theirs.npz", image), "theirs.npz was not written by hypersphere embed"),
@@ -136,7 +137,8 @@ def test_the_page_has_the_pictures_and_needs_nothing_else(digits, drawn, tmp_pat
     cosine, path = lines[1].split()
     assert cosine in found.said()
     assert path in " ".join(found.said())
-    assert not re.search(r"https?://|src=|href=", page.read_text())
+    assert {tag[1]["href"] for tag in found.elements if tag[0] == "a"} >= {drawn[1][0].as_uri(), Path(path).as_uri()}
+    assert not re.search(r"https?://|src=|<link", page.read_text())
 
 
 def test_nothing_in_a_name_is_taken_for_markup_and_what_vanished_is_told(tmp_path):

@@ -13,14 +13,14 @@ from hypersphere.cli.options import parse
 
 @dataclasses.dataclass(frozen=True)
 class EmbedOptions:
-    """Write path and embedding of every image in a folder to a .parquet or .npz file."""
+    """Write path and embedding of every image in a folder to a .parquet, .npz or .csv file."""
 
     run: Annotated[str, Positional, arg(metavar="RUN")]
     """Folder of a run, or one that export wrote."""
     images: Annotated[str, Positional, arg(metavar="IMAGES")]
-    """Folder of images, or tar files."""
+    """Folder of images, tar files, or one image file."""
     out: Annotated[Path, arg(aliases=["-o"])]
-    """File to write, .parquet or .npz."""
+    """File to write, .parquet, .npz or .csv."""
     workers: int | None = None
     """Processes that decode image files. None: one per core if there is a GPU, else none."""
     device: str = "auto"
@@ -32,9 +32,13 @@ class EmbedOptions:
 def run(words: Sequence[str]) -> None:
     options = parse("embed", EmbedOptions, words)
     from hypersphere.inference.embed import embed
+    from hypersphere.inference.embedding_files import SEARCHED
+    from hypersphere.util.console import pluralize
 
     out, device, workers = options.out, options.device, options.workers
     trust = options.trust
     found = embed(options.run, options.images, out, device=device, workers=workers, trust=trust, progress=True)
-    print(f"{out}: {found.images:,} images, {found.dimensions} numbers each; {len(found.unreadable)} unreadable")
-    print_next("neighbours", out, "IMAGE", "--page", "neighbours.html")
+    images, unreadable = pluralize(found.images, "image"), len(found.unreadable)
+    print(f"{out}: {images}, {found.dimensions} numbers each; {unreadable} unreadable")
+    if out.suffix in SEARCHED:
+        print_next("neighbours", out, "IMAGE", "--page", "neighbours.html")

@@ -198,8 +198,36 @@ def _member_names(files: Listing) -> list[str]:
 
 
 def all_images(where: str) -> Listing:
-    """Every image below a folder or in tar files, of all splits."""
-    return list_shards(where) if where.endswith(".tar") else some_images(Path(where))
+    """Every image below a folder, of all splits, or in tar files; or one image file."""
+    if where.endswith(".tar"):
+        return list_shards(where)
+    return Listing((Path(where),)) if os.path.isfile(where) else some_images(Path(where))
+
+
+def class_names(where: str, files: Listing) -> list[str]:
+    """The class of each image of `all_images`, by its subfolder, also below folders of splits; "" if unknown."""
+    if not os.path.isdir(where):
+        return [""] * len(files)
+    folders, _ = _split_folders(where)
+    roots = [*folders.values()] or [Path(where)]
+    inside = {
+        root: replace(files, paths=tuple(p for p in files.paths if Path(p).is_relative_to(root))) for root in roots
+    }
+    known = set().union(*(classes_below(root, below) for root, below in inside.items()))
+    found: dict[Path | str, str] = {}
+    for root, below in inside.items():
+        labelled = labelled_below(root, below, known)
+        if labelled.labels is not None:
+            names = (labelled.classes[label] for label in labelled.labels.tolist())
+            found |= dict(zip(below.paths, names, strict=True))
+    return [found.get(path, "") for path in files.paths]
+
+
+def images_at(places: Sequence[str]) -> Listing:
+    """Every image of several folders, tar files and image files, in the order of the places."""
+    found = [all_images(place) for place in places]
+    closed = {folder: reason for files in found for folder, reason in files.closed.items()}
+    return Listing(tuple(path for files in found for path in files.paths), closed=closed)
 
 
 def classes_in_words(images: Any) -> str:

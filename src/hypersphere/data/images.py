@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.views import ViewPipeline, Views
+from hypersphere.views.crops import middle
 
 if TYPE_CHECKING:
     from hypersphere.data.loader import MemoryLoader
@@ -128,6 +129,38 @@ class Images:
             [torch.Size([1137, 1, 8, 8])]
         """
         return iter(self.pixels.split(4096))
+
+    def squared(self, side: int) -> "Images":
+        """The central squares of the images, resized as image files are.
+
+        Args:
+            side: Side of the squares in pixels.
+
+        Returns:
+            Images of shape (N, C, side, side); the images themselves if they have that size.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> images[torch.arange(3)].squared(side=16).pixels.shape
+            torch.Size([3, 1, 16, 16])
+        """
+        if self.pixels.shape[2:] == (side, side):
+            return self
+        squares = [torch.tensor(middle(image.expand(3, -1, -1), side)) for image in self.pixels.cpu()]
+        pixels = torch.stack(squares)[:, : self.channels]
+        return replace(self, pixels=pixels.to(self.pixels.device))
+
+    def names(self, numbers: Tensor) -> list[str]:
+        """The names of images in messages.
+
+        Args:
+            numbers: Indices of the images, shape (M,).
+
+        Example:
+            >>> hs.data.load_data("digits")[0].names(torch.tensor([3, 7]))
+            ['image 3', 'image 7']
+        """
+        return [f"image {number}" for number in numbers.tolist()]
 
     def loader(
         self,

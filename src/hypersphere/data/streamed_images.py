@@ -56,6 +56,32 @@ class StreamedImages(ABC):
         """
         return self
 
+    def squared(self, side: int) -> Self:
+        """Return the images themselves: they are read as squares.
+
+        Args:
+            side: Not used. See `Images.squared`.
+
+        Example:
+            >>> files = hs.data.Listing(("cat.png", "dog.png"))
+            >>> files.squared(side=16) is files
+            True
+        """
+        return self
+
+    def names(self, numbers: Tensor) -> list[str]:
+        """The names of images in messages: their paths, for files.
+
+        Args:
+            numbers: Indices of the images, shape (M,).
+
+        Example:
+            >>> hs.data.Listing(("cat.png", "dog.png")).names(torch.tensor([1]))
+            ['dog.png']
+        """
+        reader = self.reader
+        return [str(reader.name(number)) for number in numbers.tolist()]
+
     def loader(
         self,
         pipeline: ViewPipeline,

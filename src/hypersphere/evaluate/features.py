@@ -155,6 +155,14 @@ def features_of(loader: Loader, encoder: nn.Module, precision: torch.dtype = tor
         >>> features.shape, labels.shape
         (torch.Size([1437, 64]), torch.Size([1437]))
     """
+    features, samples = features_and_samples(loader, encoder, precision)
+    return features, loader.labels[samples]
+
+
+def features_and_samples(
+    loader: Loader, encoder: nn.Module, precision: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """As `features_of`, but with the indices of the images, of shape (N,), instead of their labels."""
     features, samples = [], []
     with frozen(encoder):
         for inputs, sample in loader.centers():
@@ -163,4 +171,4 @@ def features_of(loader: Loader, encoder: nn.Module, precision: torch.dtype = tor
     if not samples:
         example = next(iter(loader.unreadable), "")
         raise UserError(f"none of {len(loader)} images could be read, such as {example}")
-    return torch.cat(features), loader.labels[torch.cat(samples)]
+    return torch.cat(features), torch.cat(samples)

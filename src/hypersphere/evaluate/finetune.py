@@ -107,6 +107,26 @@ def fine_tune(
         >>> hs.evaluate.fine_tune(encoder, train, test, epochs=2).top1 > 50
         True
     """
+    options: Any = {"batch": batch, "lr": lr, "head_lr": head_lr, "seed": seed, "precision": precision}
+    network = tuned_copy(encoder, train, epochs=epochs, after_epoch=after_epoch, **options)
+    scores, truth = network.scores(test)
+    _check_finite(scores, f"scores are not finite after epoch {epochs} of {epochs} on {len(train)} images")
+    return accuracy(scores, truth)
+
+
+def tuned_copy(
+    encoder: nn.Module,
+    train: Loader,
+    *,
+    epochs: int,
+    batch: int = 128,
+    lr: float = 0.05,
+    head_lr: float = 0.5,
+    seed: int = 0,
+    precision: torch.dtype = torch.float32,
+    after_epoch: Callable[[int], None] = lambda epoch: None,
+) -> "TunedCopy":
+    """A copy of the encoder after training it with a linear layer, as `fine_tune` does."""
     batch = min(batch, len(train))
     epoch_steps = len(train) // batch
     on = f"of {epochs} on {len(train)} images"
@@ -121,9 +141,7 @@ def fine_tune(
         if rest == 0:
             _check_finite(loss, f"the loss is {loss:.3g} after epoch {epoch} {on}")
             after_epoch(epoch)
-    scores, truth = network.scores(test)
-    _check_finite(scores, f"scores are not finite after epoch {epochs} {on}")
-    return accuracy(scores, truth)
+    return network
 
 
 def _check_finite(values: Tensor, problem: str) -> None:

@@ -134,12 +134,41 @@ def linear_cached(features: Tensor, labels: Tensor, queries: Tensor, truth: Tens
     """
     if not decay >= 0:
         raise ValueError(f"decay must be at least 0, got {decay}")
-    mean, std = features.mean(dim=0), features.std(dim=0)
-    scale = torch.where(std > 0, std, 1)
+    mean, scale = mean_and_scale(features)
     features, queries = (features - mean) / scale, (queries - mean) / scale
-    classes = int(labels.max()) + 1
-    weight = torch.zeros(classes, features.shape[1], device=features.device, requires_grad=True)
-    bias = torch.zeros(classes, device=features.device, requires_grad=True)
+    weight, bias = softmax_regression(features, labels, int(labels.max()) + 1, decay)
+    with torch.no_grad():
+        return accuracy(queries @ weight.T + bias, truth)
+
+
+def mean_and_scale(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each dimension; 1 for a constant one."""
+    std = features.std(dim=0)
+    return features.mean(dim=0), torch.where(std > 0, std, 1)
+
+
+def softmax_regression(
+    features: Tensor, labels: Tensor, classes: int, decay: float, start: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """The minimum of Σ cross-entropy + ½ decay ‖W‖², by L-BFGS.
+
+    Args:
+        features: Features of shape (N, D), best standardized.
+        labels: Classes of shape (N,), from 0 to `classes` − 1.
+        classes: Number of classes C.
+        decay: Weight of the L2 penalty: 1 / C of scikit-learn's `LogisticRegression`.
+        start: Where to begin: weights and biases of a similar problem. By default zeros.
+
+    Returns:
+        Weights of shape (C, D) and biases of shape (C,).
+    """
+    weight, bias = (
+        (torch.zeros(classes, features.shape[1], device=features.device), torch.zeros(classes, device=features.device))
+        if start is None
+        else (start[0].clone(), start[1].clone())
+    )
+    weight.requires_grad_()
+    bias.requires_grad_()
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, history_size=20, line_search_fn="strong_wolfe")
 
     def objective() -> Tensor:
@@ -150,5 +179,4 @@ def linear_cached(features: Tensor, labels: Tensor, queries: Tensor, truth: Tens
         return loss
 
     optimizer.step(objective)
-    with torch.no_grad():
-        return accuracy(queries @ weight.T + bias, truth)
+    return weight.detach(), bias.detach()

@@ -8,26 +8,43 @@ from torch import nn
 
 from hypersphere.config import Config
 from hypersphere.data.decode import WHITE
-from hypersphere.inference.loading import KIND, Preprocess
+from hypersphere.inference.loading import KIND
+from hypersphere.inference.preprocess_code import preprocess_code
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
 from hypersphere.nn.libraries import OPTIONS
 from hypersphere.nn.weights import WEIGHTS
-from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import provenance
+from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.results import evaluations_of
 from hypersphere.runs.run import Run
 from hypersphere.util.references import import_reference, is_reference
 
 
 def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
-    """Content of the card, without the hashes of the files."""
-    config, preprocess = run.config, Preprocess.of(run.config)
-    channels = len(view_pipeline(config).mean)
+    """Content of the card of a run's encoder, without the hashes of the files."""
+    config = run.config
+    saved = {name: value for name, value in config.to_json().items() if name not in ("root", "out")}  # of this machine
+    return {
+        **describe_encoder(config, encoder, Preprocess.of(config), run.encoder),
+        "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": saved},
+        "metrics": evaluations_of(run.path, run.config.hash, run.step),
+        "versions": _versions(),
+    }
+
+
+def describe_model(name: str, encoder: nn.Module, preprocess: Preprocess) -> dict[str, Any]:
+    """Content of the card of a model of a library, such as timm/resnet18."""
+    config = Config(encoder=name, stem="imagenet", norm="batch")
+    return {**describe_encoder(config, encoder, preprocess, encoder), "metrics": {}, "versions": _versions()}
+
+
+def describe_encoder(config: Config, encoder: nn.Module, preprocess: Preprocess, trained: nn.Module) -> dict[str, Any]:
+    """What the card has of an encoder: how to build, load and feed it. `trained` may have parametrizations."""
+    channels = len(preprocess.mean)
     library = config.encoder.partition("/")[0]
     of_a_library = library != "hypersphere" and not is_reference(config.encoder)
-    lines = _snippets(run, channels, encoder)
-    saved = {name: value for name, value in config.to_json().items() if name not in ("root", "out")}  # of this machine
+    lines = _snippets(config, channels, encoder, trained)
     return {
         "kind": KIND,
         "encoder": config.encoder,
@@ -40,10 +57,8 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
         },
         "features": features_of(encoder),
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
+        "preprocess": preprocess_code(preprocess),
         "load": lines or f"no other library has {config.encoder}: use hypersphere.load(FOLDER)",
-        "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": saved},
-        "metrics": evaluations_of(run.path, run.config.hash, run.step),
-        "versions": _versions(),
     }
 
 
@@ -69,16 +84,15 @@ def _steps(preprocess: Preprocess) -> list[str]:
     return [*steps, "divide by 255, subtract `mean` and divide by `std`, by channel"]
 
 
-def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str]]:
+def _snippets(config: Config, channels: int, encoder: nn.Module, trained: nn.Module) -> dict[str, list[str]]:
     """Lines of code that load the weights, by library; empty if no library has the architecture."""
-    config = run.config
     library, _, name = config.encoder.partition("/")
     if library == "hypersphere":
         return {}
     if is_reference(config.encoder):
         module, _, maker = config.encoder.partition(":")
         given = f"channels={channels}" if takes_channels(import_reference(config.encoder)) else ""
-        return {module: _lines(module, f"{module}.{maker}({given})", list(_without_parametrizations(run.encoder)))}
+        return {module: _lines(module, f"{module}.{maker}({given})", list(_without_parametrizations(trained)))}
     if library == "timm":
         return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
     if config.encoder not in ENCODERS:

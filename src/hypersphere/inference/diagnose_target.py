@@ -117,7 +117,7 @@ def resolve_subject(target: str | Path | Run | nn.Module, options: DiagnoseOptio
         encoder.to(pick_device(options.device))
     config, channels = recipe("byol", "digits", root=options.root), _channels(encoder, options.data)
     shown = _images_to_show(config, options, options.images or 256, _like_photographs(options.data, channels))
-    shown = shown._replace(recipe=_normalized_as_stated(encoder, shown.recipe))
+    shown = shown._replace(recipe=normalized_as_stated(encoder, shown.recipe))
     return _make_subject(title, encoder, {"encoder": encoder}, shown, channels, _sides(encoder, options))
 
 
@@ -295,7 +295,7 @@ def _stated_by_timm(network: nn.Module) -> dict[str, Any]:
     return getattr(network, "pretrained_cfg", None) or getattr(network, "default_cfg", None) or {}
 
 
-def _normalized_as_stated(network: nn.Module, recipe: ViewPipeline) -> ViewPipeline:
+def normalized_as_stated(network: nn.Module, recipe: ViewPipeline) -> ViewPipeline:
     """The recipe with the mean and standard deviation that a model of timm states; for grey images, their averages."""
     stated = [tuple(map(float, _stated_by_timm(network).get(name) or ())) for name in ("mean", "std")]
     if not all(stated):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,12 +11,13 @@ import numpy as np
 import torch
 
 from hypersphere import __version__
-from hypersphere.data.file_datasets import all_images
+from hypersphere.data.file_datasets import all_images, class_names
 from hypersphere.data.unreadable import report_unreadable
 from hypersphere.data.worker_stream import FileReader, Stream, default_workers
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
-from hypersphere.inference.loading import AT_ONCE, Loaded, load
+from hypersphere.inference.loading import Loaded, load
+from hypersphere.runs.preprocess import AT_ONCE
 from hypersphere.util.console import Progress, progress_bar
 from hypersphere.util.cores import MOST_PROCESSES
 from hypersphere.util.files import put_in_place
@@ -47,8 +49,8 @@ def embed(
 
     Args:
         source: Folder of a run or of an exported encoder.
-        images: Folder of images, or tar files as in the option `data`.
-        out: File to write, .parquet or .npz.
+        images: Folder of images, or tar files as in the option `data`; or one image file.
+        out: File to write, .parquet, .npz or .csv. It has the classes of images in subfolders, too.
         device: Device of the encoder ("auto": a GPU if there is one).
         workers: Number of worker processes that read images (None: chosen from the number of cores).
         trust: Whether to import and run code that `source` names. Encoders that you made do not need it.
@@ -70,13 +72,14 @@ def embed(
     if workers is not None and not 0 <= workers <= MOST_PROCESSES:
         raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
     loaded = load(source, device, trust=trust)
-    stream, names_are_text = _stream(loaded, images, workers)
+    stream, names_are_text, labels = _stream(loaded, images, workers)
     with (
         put_in_place(out, alone=True) as scratch,
         progress_bar(f"embedding {printable(images)}", len(stream.reader), 0, progress) as bar,
     ):
-        with _closing(writer(scratch, out.suffix, loaded.features, _about(loaded, images), names_are_text)) as file:
-            rows = _write(file, _encoded(loaded, stream, bar), rows_at_once(loaded.features))
+        about, labelled = _about(loaded, images), any(labels)
+        with _closing(writer(scratch, out.suffix, loaded.features, about, names_are_text, labelled)) as file:
+            rows = _write(file, _encoded(loaded, stream, bar, labels), rows_at_once(loaded.features))
         if not rows:
             path, reason = next(reversed(stream.unreadable.items()))
             raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
@@ -85,8 +88,8 @@ def embed(
     return Embedded(rows, loaded.features, stream.unreadable)
 
 
-def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
-    """(stream of all images, whether all their names are text)."""
+def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool, list[str]]:
+    """(stream of all images, whether all their names are text, the class of each or "")."""
     files = all_images(images)
     on_gpu = loaded.device.type == "cuda"
     stream = Stream(
@@ -98,7 +101,7 @@ def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, b
         fill=False,
     )
     stream.unreadable.update(files.closed)
-    return stream, all(is_text(str(path)) for path in files.paths)
+    return stream, all(is_text(str(path)) for path in files.paths), class_names(images, files)
 
 
 def _about(loaded: Loaded, images: str) -> dict[str, Any]:
@@ -123,12 +126,13 @@ def _closing(file: Writer) -> Iterator[Writer]:
         raise
 
 
-def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[VectorBatch]:
+def _encoded(loaded: Loaded, stream: Stream, bar: Progress, labels: Sequence[str]) -> Iterator[VectorBatch]:
     for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
         if not np.isfinite(vectors).all():
             raise UserError(f"{loaded.source} produces features with NaN or infinity: check whether the run diverged")
-        yield VectorBatch([str(stream.reader.name(n)) for n in sample.tolist()], vectors)
+        names = [str(stream.reader.name(n)) for n in sample.tolist()]
+        yield VectorBatch(names, vectors, [labels[n] for n in sample.tolist()])
         bar.update(int(sample[-1]) + 1)
 
 
@@ -148,7 +152,8 @@ def _write(file: Writer, pieces: Iterator[VectorBatch], at_once: int) -> int:
 
 
 def _joined(pieces: Sequence[VectorBatch]) -> VectorBatch:
-    return VectorBatch([name for piece in pieces for name in piece.paths], np.concatenate([p.vectors for p in pieces]))
+    names, vectors, labels = zip(*pieces, strict=True)
+    return VectorBatch([*chain(*names)], np.concatenate(vectors), [*chain(*labels)])
 
 
 def _list(unreadable: dict[Path | str, str], listed: Path) -> None:

@@ -1,12 +1,14 @@
 """Files of embeddings: the path and the vector of each image, and how they were made. Read and written in pieces.
 
-`embed` writes .parquet and .npz. `diagnose` reads these, and any other .npy, .npz or .parquet file of N × D numbers.
+`embed` writes .parquet and .npz, and .csv, which does not say how it was made. `diagnose` reads the first two, and any
+other .npy, .npz or .parquet file of N × D numbers.
 
 A file name need not be valid UTF-8. In .parquet the column `path` then shows � for the bytes that are not, and a column
 `path_bytes` has the exact name (null if `path` is exact). In .npz such bytes are surrogates (see `os.fsencode`).
 """
 
 import contextlib
+import csv
 import io
 import json
 import math
@@ -32,7 +34,8 @@ from hypersphere.util.records import check_record
 ABOUT = "hypersphere"  # the metadata key, or the array, that holds provenance as JSON
 PIECE = 2**24  # bytes of vectors written or read at once
 ROWS = 8192  # read at once from a .parquet file with columns of any kind
-WRITTEN = (".parquet", ".npz")
+SEARCHED = (".parquet", ".npz")  # by `neighbours`, since they say how they were made
+WRITTEN = (*SEARCHED, ".csv")
 
 
 class VectorBatch(NamedTuple):
@@ -40,6 +43,7 @@ class VectorBatch(NamedTuple):
 
     paths: Sequence[str]  # as `os.fsdecode` returns them
     vectors: np.ndarray  # N × D, float32
+    labels: Sequence[str] = ()  # names of classes, "" if unknown; empty if none is known
 
 
 class About(TypedDict):
@@ -63,16 +67,18 @@ class EmbeddingFile:
 def check_output(path: Path) -> None:
     """Refuse an output file that cannot be written, before anything is computed."""
     if path.suffix not in WRITTEN:
-        raise UserError(f"`out` {path} must end in {' or '.join(WRITTEN)}")
+        raise UserError(f"`out` {path} must end in {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}")
     check_file(path, "out")
     if path.suffix == ".parquet":
         _pyarrow(path)
 
 
-def writer(scratch: Path, kind: str, dimensions: int, about: dict[str, Any], names_are_text: bool) -> "Writer":
+def writer(
+    scratch: Path, kind: str, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
+) -> "Writer":
     """A writer of the kind of file that the suffix `kind` names, into the file `scratch`."""
-    make = _ParquetWriter if kind == ".parquet" else _NpzWriter
-    return make(scratch, dimensions, about, names_are_text)
+    makers: dict[str, type[Writer]] = {".parquet": _ParquetWriter, ".npz": _NpzWriter, ".csv": _CsvWriter}
+    return makers[kind](scratch, dimensions, about, names_are_text, labelled)
 
 
 def rows_at_once(dimensions: int) -> int:
@@ -119,8 +125,10 @@ def read_vectors(path: Path) -> EmbeddingFile:
     if not path.is_file():
         raise UserError(f"{path} does not exist")
     not_ours = f"{path} was not written by hypersphere embed"
-    if path.suffix not in WRITTEN:
-        raise UserError(f"{not_ours}: expected {' or '.join(WRITTEN)}")
+    if path.suffix == ".csv":
+        raise UserError(f"{path} does not say how it was made: embed the images into {' or '.join(SEARCHED)} instead")
+    if path.suffix not in SEARCHED:
+        raise UserError(f"{not_ours}: expected {' or '.join(SEARCHED)}")
     try:
         found = _own_parquet(path) if path.suffix == ".parquet" else _own_npz(path)
     except UserError:
@@ -292,12 +300,15 @@ def _own_parquet(path: Path) -> EmbeddingFile:
 class _ParquetWriter:
     """Writes a row group for each piece."""
 
-    def __init__(self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool) -> None:
+    def __init__(
+        self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
+    ) -> None:
         arrow = self.arrow = _pyarrow(path)
         from pyarrow import parquet
 
         fields = [("path", arrow.string()), ("vector", arrow.list_(arrow.float32(), dimensions))]
         fields += [] if names_are_text else [("path_bytes", arrow.binary())]
+        fields += [("label", arrow.string())] if labelled else []
         self.schema = arrow.schema(fields, metadata={ABOUT: json.dumps(about)})
         self.dimensions = dimensions
         self.file = open(path, "wb")  # noqa: SIM115
@@ -305,12 +316,14 @@ class _ParquetWriter:
         self.writer = parquet.ParquetWriter(self.file, self.schema, **options)
 
     def write(self, piece: VectorBatch) -> None:
-        shown = [os.fsencode(name).decode("utf-8", "replace") for name in piece.paths]
+        shown = [*map(_text, piece.paths)]
         flat = self.arrow.array(np.ascontiguousarray(piece.vectors, np.float32).ravel())
         columns = [self.arrow.array(shown), self.arrow.FixedSizeListArray.from_arrays(flat, self.dimensions)]
         if "path_bytes" in self.schema.names:
             raw = [None if is_text(name) else os.fsencode(name) for name in piece.paths]
             columns.append(self.arrow.array(raw, self.arrow.binary()))
+        if "label" in self.schema.names:
+            columns.append(self.arrow.array([_text(name) or None for name in piece.labels], self.arrow.string()))
         self.writer.write_batch(self.arrow.record_batch(columns, schema=self.schema))
 
     def finish(self) -> None:
@@ -327,15 +340,19 @@ class _ParquetWriter:
 class _NpzWriter:
     """Keeps vectors in a nameless file until their number, which the header of an array starts with, is known."""
 
-    def __init__(self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool) -> None:
-        self.path, self.dimensions, self.about = path, dimensions, about
+    def __init__(
+        self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
+    ) -> None:
+        self.path, self.dimensions, self.about, self.labelled = path, dimensions, about, labelled
         path.touch()  # an invalid path fails now
         self.vectors = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115
         self.names: list[str] = []
+        self.labels: list[str] = []
 
     def write(self, piece: VectorBatch) -> None:
         self.vectors.write(np.asarray(piece.vectors, "<f4").tobytes())
         self.names += piece.paths
+        self.labels += piece.labels
 
     def finish(self) -> None:
         """Members are `ZipInfo`s, which have no time of their own: the same vectors give the same bytes."""
@@ -347,15 +364,25 @@ class _NpzWriter:
                 _write_header(member, (len(self.names), self.dimensions), np.dtype("<f4"))
                 self.vectors.seek(0)
                 shutil.copyfileobj(self.vectors, member, PIECE)
-            with archive.open(zipfile.ZipInfo("path.npy"), "w", force_zip64=True) as member:
-                text = np.dtype(f"<U{max(map(len, self.names), default=1)}")
-                _write_header(member, (len(self.names),), text)
-                for first in range(0, len(self.names), ROWS):
-                    member.write(np.array(self.names[first : first + ROWS], text).tobytes())
+            _write_texts(archive, "path", self.names)
+            if self.labelled:
+                _write_texts(archive, "label", self.labels)
         self.discard()
 
     def discard(self) -> None:
         self.vectors.close()
+
+
+def _write_texts(archive: zipfile.ZipFile, name: str, texts: Sequence[str]) -> None:
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        dtype = np.dtype(f"<U{max(map(len, texts), default=1) or 1}")
+        _write_header(member, (len(texts),), dtype)
+        for first in range(0, len(texts), ROWS):
+            member.write(np.array(texts[first : first + ROWS], dtype).tobytes())
+
+
+def _text(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -363,4 +390,27 @@ def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> N
     np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
 
 
-Writer = _ParquetWriter | _NpzWriter
+class _CsvWriter:
+    """Writes the columns file, label and x0, x1, …; numbers have nine digits, so that float32 is kept exactly."""
+
+    def __init__(
+        self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
+    ) -> None:
+        self.file = open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115
+        self.table = csv.writer(self.file, lineterminator="\n")
+        self.table.writerow(["file", "label", *(f"x{n}" for n in range(dimensions))])
+
+    def write(self, piece: VectorBatch) -> None:
+        labels = piece.labels or [""] * len(piece.paths)
+        for name, label, vector in zip(piece.paths, labels, piece.vectors.tolist(), strict=True):
+            self.table.writerow([name, label, *(f"{value:.9g}" for value in vector)])
+
+    def finish(self) -> None:
+        self.file.close()
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self.file.close()
+
+
+Writer = _ParquetWriter | _NpzWriter | _CsvWriter

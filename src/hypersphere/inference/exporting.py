@@ -14,16 +14,17 @@ from torch import nn
 
 from hypersphere.errors import UserError, first_line
 from hypersphere.inference.card import describe
-from hypersphere.inference.loading import plain, weights_as_bytes
+from hypersphere.inference.head import HEAD, Classifier
+from hypersphere.inference.loading import load, plain, weights_as_bytes
 from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.console import notify
 from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
-from hypersphere.util.trust import remember
+from hypersphere.util.records import read_record
+from hypersphere.util.trust import is_trusted, remember
 
-ONNX = "encoder.onnx"
+ONNX, CLASSIFIER_ONNX = "encoder.onnx", "classifier.onnx"
 Format = Literal["safetensors", "onnx"]
-FILES: dict[Format, tuple[str, ...]] = {"safetensors": (CARD, WEIGHTS), "onnx": (CARD, ONNX, WEIGHTS)}
 TORCH_FOR_ONNX = "2.9"  # older versions do not work with current versions of onnxscript
 TOLERANCE = 1e-4  # between ONNX and torch, relative to the largest feature if that is above 1
 
@@ -37,8 +38,9 @@ def export(
     `format="onnx"` also encoder.onnx, after its outputs have been compared with those of torch.
 
     Args:
-        run: A run or its folder. The checkpoint in the folder is exported.
-        out: Folder to write to. By default `export` in the folder of the run.
+        run: A run or its folder. The checkpoint in the folder is exported. Or a folder that `classify` or `export`
+            wrote: of a classifier, ONNX is the whole network, from images to probabilities.
+        out: Folder to write to. By default `export` in the folder of the run, or the exported folder itself.
         format: "safetensors", or "onnx" for both.
         trust: Whether to import and run code that the run names. Runs that you made do not need it.
 
@@ -57,6 +59,8 @@ def export(
         >>> hs.load(folder, device="cpu").features
         128
     """
+    if not isinstance(run, Run) and (Path(run) / CARD).is_file() and not (Path(run) / "run.json").is_file():
+        return _export_again(Path(run), Path(run) if out is None else Path(out), format, trust)
     loaded = load_run(run.path if isinstance(run, Run) else run, "cpu", trust=trust)
     folder = loaded.path / "export" if out is None else Path(out)
     _prepare(folder, format)
@@ -77,26 +81,62 @@ def export(
     return folder
 
 
+def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Path:
+    """Copy an exported folder, and write its ONNX file with `format` onnx; `folder` may be the source itself."""
+    here = folder.resolve() == source.resolve()
+    if here and format != "onnx":
+        raise UserError(f"{source} is exported already: pass `format` onnx, or another `out`")
+    if here:
+        _check_onnx()
+    else:
+        _prepare(folder, format)
+    loaded = load(source, "cpu", trust=trust)
+    card = {name: value for name, value in read_record(source / CARD, dict[str, Any]).items() if name != "onnx"}
+    known = is_trusted(source / CARD)
+    with put_in_place(folder / CARD, alone=True) as scratch:
+        if not here:
+            for name in (WEIGHTS, *([HEAD] if loaded.head else [])):
+                write_atomically(folder / name, (source / name).read_bytes())
+        if format == "onnx":
+            name, output = (ONNX, "features") if loaded.head is None else (CLASSIFIER_ONNX, "probabilities")
+            network = loaded.encoder if loaded.head is None else Classifier(loaded.encoder, loaded.head).eval()
+            write_onnx(network, card["input"], folder / name, output)
+            card["onnx"] = {"file": name, "sha256": sha256_of(folder / name), "input": "images", "output": output}
+        scratch.write_bytes(as_json(card))
+    if known:  # what a stranger's card names is not trusted because it was copied
+        remember(folder / CARD)
+    return folder
+
+
+def files_of(folder: Path) -> list[str]:
+    """The files of an exported folder, as its card names them."""
+    card = read_record(folder / CARD, dict[str, Any])
+    return sorted([CARD, *(card[part]["file"] for part in ("weights", "onnx", "classifier") if part in card)])
+
+
 def _prepare(folder: Path, format: Format) -> None:
     if format not in get_args(Format):
         raise UserError(f"`format` must be one of {', '.join(get_args(Format))}, got {format!r}")
     if (folder / "run.json").exists():
         raise UserError(f"`out` {folder} is a run: choose another folder")
-    if (folder / ONNX).exists() and format != "onnx":
-        raise UserError(f"{folder / ONNX} has older weights: overwrite it with `format` onnx, or choose another `out`")
+    for name in (ONNX, CLASSIFIER_ONNX):
+        if (folder / name).exists() and (format != "onnx" or name != ONNX):
+            raise UserError(
+                f"{folder / name} has older weights: overwrite it with `format` onnx, or choose another `out`"
+            )
     if format == "onnx":
         _check_onnx()
     make_folder(folder)
 
 
-def write_onnx(encoder: nn.Module, sizes: dict[str, Any], file: Path) -> None:
-    """Write an ONNX file for batches of any size, if its features agree with those of torch."""
+def write_onnx(encoder: nn.Module, sizes: dict[str, Any], file: Path, output: str = "features") -> None:
+    """Write an ONNX file for batches of any size, if its output agrees with that of torch."""
     shape = (sizes["channels"], sizes["size"], sizes["size"])
     some = torch.randn(5, *shape, generator=torch.Generator().manual_seed(0))
     with put_in_place(file) as scratch:
-        _convert(encoder, some[:2], scratch)
+        _convert(encoder, some[:2], scratch, output)
         for batch in (1, 5):
-            _compare(encoder, some[:batch], scratch)
+            _compare(encoder, some[:batch], scratch, output)
 
 
 def _check_onnx() -> None:
@@ -110,9 +150,9 @@ def _check_onnx() -> None:
         raise UserError(f"`format` onnx needs {error.name}: pip install 'hypersphere[onnx]'") from None
 
 
-def _convert(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
+def _convert(encoder: nn.Module, images: torch.Tensor, file: Path, output: str) -> None:
     options: Any = {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False, "verbose": False}
-    names: Any = {"input_names": ["images"], "output_names": ["features"]}
+    names: Any = {"input_names": ["images"], "output_names": [output]}
     with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         warnings.simplefilter("ignore")  # the exporter warns about its own code
         try:
@@ -123,12 +163,12 @@ def _convert(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
             raise UserError(f"{versions} cannot export this encoder to ONNX: try newer versions ({reason})") from None
 
 
-def _compare(encoder: nn.Module, images: torch.Tensor, file: Path) -> None:
+def _compare(encoder: nn.Module, images: torch.Tensor, file: Path, output: str) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     try:
-        (found,) = session.run(["features"], {"images": images.numpy()})
+        (found,) = session.run([output], {"images": images.numpy()})
     except Exception as error:  # of a class that onnxruntime does not publish
         advice = "use x.shape[0] instead of len(x) in its forward"
         raise UserError(f"the ONNX file fails for a batch of {len(images)} ({first_line(error)}): {advice}") from None

@@ -1,58 +1,32 @@
-"""Load a trained encoder with its preprocessing, from a run or from the folder that `export` wrote."""
+"""Load a trained encoder with its preprocessing and classifier, from a run or from an exported folder."""
 
 import copy
 import hashlib
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
-import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import remove_parametrizations
 
-from hypersphere.config import Config
-from hypersphere.data import Dataset, Images
-from hypersphere.data.decode import Unreadable, as_rgb, read_image
-from hypersphere.data.loader import center_view
-from hypersphere.data.tar_members import file_or_member, opened
 from hypersphere.errors import UserError, first_line
-from hypersphere.evaluate import extract, in_channels
+from hypersphere.inference.head import Head, HeadRecord, Predictions, read_head
 from hypersphere.nn import build_encoder, features_of
+from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
-from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
+from hypersphere.runs.preprocess import Picture, Preprocess, PreprocessRecord, encode_pictures, encode_pixels
 from hypersphere.runs.run import load_run
 from hypersphere.util.files import sha256_of
-from hypersphere.util.records import check_record, read_record
-from hypersphere.util.text import printable
+from hypersphere.util.records import read_record
 from hypersphere.util.trust import check_code
 from hypersphere.util.trust import trust as trust_path
-from hypersphere.views import Augmentation, ViewPipeline
-from hypersphere.views.crops import middle
 
 KIND = "hypersphere encoder, version 1"
-AT_ONCE = 64  # images decoded before they are encoded
-LARGEST = 16_384  # pixels of a side
-
-Picture = Any  # a path, a PIL image, the bytes of an image file, or a uint8 tensor or array C × H × W
-
-
-class PreprocessRecord(TypedDict):
-    """`Preprocess` as JSON has it."""
-
-    side: int
-    size: int
-    mean: list[float]
-    std: list[float]
-    resize: int | None
-    crop: int | None
-    white: NotRequired[int | None]  # not in older files
 
 
 class _Architecture(TypedDict):
@@ -79,105 +53,7 @@ class Card(TypedDict):
     input: PreprocessRecord
     weights: _Weights
     run: NotRequired[_Origin]
-
-
-@dataclass(frozen=True)
-class Preprocess:
-    """Turns an image into the normalized input of an encoder, as evaluation does.
-
-    Attributes:
-        side: Side in pixels to which the centre square of an image is first resized, in uint8.
-        size: Side of the encoder's input in pixels.
-        mean: Mean of each channel, subtracted from values between 0 and 1.
-        std: Standard deviation of each channel.
-        resize: Side to which the image is resized next, if any.
-        crop: Side of the centre crop that is kept, if any.
-        white: Value of white in 16-bit grey files; None is 65,535.
-    """
-
-    side: int
-    size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    resize: int | None
-    crop: int | None
-    white: int | None = None
-
-    def __post_init__(self) -> None:
-        sides = {"side": self.side, "size": self.size, "resize": self.resize, "crop": self.crop}
-        for name, value in sides.items():
-            if value is not None and not 0 < value <= LARGEST:
-                raise ValueError(f"{name} must be from 1 to {LARGEST} pixels, got {value}")
-        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
-            raise ValueError(f"mean and std must be 1 or 3 numbers each, got {self.mean} and {self.std}")
-        if not all(abs(mean) < 1e6 for mean in self.mean) or not all(1e-6 < std < 1e6 for std in self.std):
-            raise ValueError(f"mean and std must be finite, and std above 0, got {self.mean} and {self.std}")
-
-    @staticmethod
-    def of(config: Config) -> "Preprocess":
-        recipe, side = view_pipeline(config), Dataset.resolve(config).stored_side(config.size)
-        return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop, config.white)
-
-    @staticmethod
-    def from_json(saved: Mapping[str, Any]) -> "Preprocess":
-        """The preprocessing that a card or a file of embeddings describes. Raises a ValueError if it is damaged."""
-        checked = check_record(saved, PreprocessRecord)
-        known: dict[str, Any] = {name: checked.get(name) for name in PreprocessRecord.__annotations__}
-        return Preprocess(**{**known, "mean": tuple(checked["mean"]), "std": tuple(checked["std"])})
-
-    def __call__(self, picture: Picture) -> Tensor:
-        """Input of the encoder, of shape (C, size, size).
-
-        A JPEG file may be decoded at a smaller size, as in evaluation; a PIL image is not.
-        """
-        return self.view(torch.from_numpy(self.pixels(self.opened(picture)))[None])[0]
-
-    def opened(self, picture: Picture) -> Any:
-        """The image as a PIL image in RGB."""
-        if isinstance(picture, str | os.PathLike):
-            picture = os.fspath(picture)
-            if isinstance(file := file_or_member(picture), Path) and not file.exists():
-                raise UserError(f"{printable(picture)} does not exist")
-        try:
-            if isinstance(picture, str | bytes):
-                content = opened(picture) if isinstance(picture, str) else picture
-                return read_image(content, self.side, self.white)
-            if _is_pil(picture):
-                return as_rgb(picture, self.white)
-        except Unreadable as reason:
-            name = printable(picture) if isinstance(picture, str) else f"an image given as {type(picture).__name__}"
-            raise UserError(f"{name} cannot be read ({reason})") from None
-        if isinstance(picture, Tensor | np.ndarray):
-            return _from_array(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
-        kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
-        raise UserError(f"an image must be {kinds}, got {type(picture).__name__}")
-
-    def pixels(self, image: Any, how: None = None) -> np.ndarray:
-        """uint8 pixels of shape (3, side, side) from a PIL image in RGB, or from pixels of shape (3, H, W)."""
-        return np.array(middle(image, self.side))  # a copy, since the memory of PIL is read-only
-
-    def view(self, pixels: Tensor) -> Tensor:
-        """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, 3, side, side)."""
-        recipe = ViewPipeline(self.size, self.mean, self.std, (), Augmentation(), self.resize, self.crop)
-        images = Images(pixels, torch.empty(0), ())
-        return center_view(recipe)(in_channels(images, len(self.mean)).pixels)
-
-
-def _is_pil(picture: Any) -> bool:
-    from PIL import Image
-
-    return isinstance(picture, Image.Image)
-
-
-def _from_array(pixels: np.ndarray) -> Any:
-    from PIL import Image
-
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or not pixels.size:
-        raise UserError(
-            f"an image must be uint8 of shape (1 or 3, H, W), got {pixels.dtype} of shape {tuple(pixels.shape)}"
-        )
-    colours = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
-    return Image.fromarray(np.ascontiguousarray(colours.transpose(1, 2, 0)))
+    classifier: NotRequired[HeadRecord]
 
 
 @dataclass(frozen=True)
@@ -188,11 +64,13 @@ class Loaded:
         source: Where it was loaded from.
         encoder: The module.
         preprocess: Function that turns an image into the input of the encoder.
+        head: The classifier, if the folder has one.
     """
 
     source: Path
     encoder: nn.Module
     preprocess: Preprocess
+    head: Head | None = None
 
     @property
     def features(self) -> int:
@@ -204,30 +82,48 @@ class Loaded:
         """SHA-256 of the weights as `export` writes them."""
         return hashlib.sha256(weights_as_bytes(plain(self.encoder))).hexdigest()
 
-    def encode(self, pictures: Iterable[Picture]) -> Tensor:
+    def encode(self, pictures: Iterable[Picture], level: Level | None = None, pooled: bool = False) -> Tensor:
         """Features of images.
 
         Args:
             pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+            level: None for the features. 1 to 4 for the maps of a stage of a ResNet, of shape (N, C, H, W), and
+                "patches" for the patch tokens of a vision transformer, of shape (N, P, D).
+            pooled: Whether to average the output of `level` over positions, to shape (N, C) or (N, D).
 
         Returns:
             Features of shape (N, D) in float32, on the device of the encoder.
 
         Raises:
-            UserError: If an image cannot be read.
+            UserError: If an image cannot be read, or the encoder does not have the level.
         """
-        if isinstance(pictures, str | bytes | os.PathLike) or _is_pil(pictures):
-            raise UserError("encode() needs a list of images, got a single one: pass [image]")
-        found = [torch.zeros(0, self.features, device=self.device)]
-        images = (self.preprocess.opened(picture) for picture in pictures)
-        while some := [self.preprocess.pixels(image) for image in islice(images, AT_ONCE)]:
-            pixels = np.stack(some)
-            found.append(self.encode_pixels(torch.from_numpy(pixels)))
-        return torch.cat(found)
+        return encode_pictures(self.encoder, self.preprocess, pictures, level, pooled)
+
+    def predict(self, pictures: Iterable[Picture]) -> Predictions:
+        """Classes of images, by the classifier that `hypersphere classify` or `hs.classify` made.
+
+        Args:
+            pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+
+        Returns:
+            `labels`, the most probable class of each of N images; `probabilities`, a tensor of shape (N, C) on the
+            device of the encoder; and `classes`, the names of its columns.
+
+        Raises:
+            UserError: If there is no classifier, or an image cannot be read.
+        """
+        return self.classifier.predict(self.encode(pictures))
+
+    @property
+    def classifier(self) -> Head:
+        """The head. Raises a UserError if there is none."""
+        if self.head is None:
+            raise UserError(f"{self.source} is an encoder without a classifier: make one with hypersphere classify")
+        return self.head
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """Features of shape (N, D) of uint8 pixels of shape (N, 3, side, side)."""
-        return extract(self.encoder, pixels.to(self.device, non_blocking=True), self.preprocess.view)
+        return encode_pixels(self.encoder, self.preprocess, pixels)
 
     @property
     def device(self) -> torch.device:
@@ -238,13 +134,14 @@ def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool =
     """Load a trained encoder for use.
 
     Args:
-        path: Folder of a run, a folder that `export` wrote, or the card.json in one.
+        path: Folder of a run, a folder that `export` or `classify` wrote, or the card.json in one.
         device: Device for the encoder, such as "cpu" or "cuda:1". By default a GPU if there is one.
         trust: Whether to import and run code that the folder names, such as an encoder of its author's own. Folders
             that you wrote do not need it.
 
     Returns:
-        The encoder with its preprocessing; `.encode(images)` computes features.
+        The encoder with its preprocessing. `.encode(images)` computes features; `.predict(images)` classifies them, if
+        the folder has a classifier.
 
     Raises:
         UserError: If there is no encoder, its files are damaged, or the weights are not those that the card describes.
@@ -253,7 +150,7 @@ def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool =
         >>> import hypersphere as hs
         >>> run = hs.pretrain("byol", data="digits", epochs=1, batch=256, hidden=8, knn_every=0, progress=False)
         >>> loaded = hs.load(run.path, device="cpu")
-        >>> loaded.encode([np.zeros((1, 28, 28), np.uint8), np.zeros((3, 40, 30), np.uint8)]).shape
+        >>> loaded.encode([torch.zeros(1, 28, 28, dtype=torch.uint8), torch.zeros(3, 40, 30, dtype=torch.uint8)]).shape
         torch.Size([2, 128])
     """
     path = Path(path)
@@ -261,16 +158,17 @@ def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool =
         trust_path(path)
     if (path / "run.json").is_file():
         run = load_run(path, "cpu")
-        encoder, preprocess = run.encoder, Preprocess.of(run.config)
+        encoder, preprocess, head = run.encoder, Preprocess.of(run.config), None
     elif path.name == CARD or (path / CARD).is_file():
-        encoder, preprocess = _of_card(path if path.name == CARD else path / CARD)
+        encoder, preprocess, head = _of_card(path if path.name == CARD else path / CARD)
     elif path.exists():
         raise UserError(f"{path} is neither a run (no run.json) nor an exported encoder (no {CARD})")
     else:
         raise UserError(f"{path} does not exist: expected the folder of a run, or one that hypersphere export wrote")
     where = pick_device(device)
     layout = torch.channels_last if where.type == "cuda" else torch.preserve_format
-    return Loaded(path, encoder.to(where).to(memory_format=layout).eval(), preprocess)
+    encoder = encoder.to(where).to(memory_format=layout).eval()
+    return Loaded(path, encoder, preprocess, head and head.to(where))
 
 
 def read_card(file: Path) -> Card:
@@ -280,7 +178,7 @@ def read_card(file: Path) -> Card:
     return read_record(file, Card)
 
 
-def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
+def _of_card(file: Path) -> tuple[nn.Module, Preprocess, Head | None]:
     card = read_card(file)
     check_code(file, {"encoder": card["encoder"]})
     try:
@@ -299,7 +197,8 @@ def _of_card(file: Path) -> tuple[nn.Module, Preprocess]:
         encoder.load_state_dict(read_weights(weights))
     except RuntimeError as error:
         raise UserError(f"{weights} does not fit {card['encoder']} ({str(error).splitlines()[1].strip()})") from None
-    return encoder, preprocess
+    head = read_head(file, card["classifier"], features_of(encoder)) if "classifier" in card else None
+    return encoder, preprocess, head
 
 
 def plain(encoder: nn.Module) -> nn.Module:

@@ -12,7 +12,8 @@ import torch
 from hypersphere.data.tar_members import file_or_member
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import EmbeddingFile, VectorBatch, read_vectors
-from hypersphere.inference.loading import Loaded, Preprocess, load
+from hypersphere.inference.loading import Loaded, load
+from hypersphere.runs.preprocess import Preprocess
 from hypersphere.sphere import unit
 
 
@@ -105,7 +106,7 @@ def _load_encoder(
         raise UserError(f"{file} is damaged: its preprocessing is invalid ({error})") from None
 
 
-def _located(vectors: EmbeddingFile) -> Iterator[tuple[list[str], VectorBatch]]:
+def located(vectors: EmbeddingFile) -> Iterator[tuple[list[str], VectorBatch]]:
     """Pieces of the file with the absolute paths of their images."""
     for piece in vectors.pieces():
         yield [_absolute(name, vectors.about["cwd"]) for name in piece.paths], piece
@@ -119,7 +120,7 @@ def _absolute(name: str, cwd: str) -> str:
 def _known(vectors: EmbeddingFile, wanted: set[str]) -> dict[str, np.ndarray]:
     """Vectors of the wanted images that are in the file."""
     found: dict[str, np.ndarray] = {}
-    for places, piece in _located(vectors):
+    for places, piece in located(vectors):
         found |= {place: piece.vectors[row].copy() for row, place in enumerate(places) if place in wanted}
         if len(found) == len(wanted):
             break
@@ -129,7 +130,7 @@ def _known(vectors: EmbeddingFile, wanted: set[str]) -> dict[str, np.ndarray]:
 def _nearest(vectors: EmbeddingFile, points: np.ndarray, asked: Sequence[str], count: int) -> list[list[Neighbour]]:
     """The nearest images of each query, piece by piece; of equal cosines the first in the file."""
     best: list[list[Neighbour]] = [[] for _ in asked]
-    for places, piece in _located(vectors):
+    for places, piece in located(vectors):
         cosines = points @ _on_sphere(piece.vectors).T
         for row, (query, own) in enumerate(zip(asked, cosines, strict=True)):
             some = np.argsort(-own, kind="stable")[: count + 1]  # one may be the query

@@ -1,12 +1,13 @@
-"""An HTML page of pictures that needs no other files: queries, and the images that are most similar."""
+"""An HTML page of pictures under headings that needs no other files, such as queries with similar images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from hypersphere.data.decode import Unreadable, read_image
 from hypersphere.data.tar_members import opened
 from hypersphere.inference.embedding_files import read_vectors
-from hypersphere.inference.neighbours import Found
+from hypersphere.inference.neighbours import Found, Neighbour
 from hypersphere.report.contact_sheet import png_uri
 from hypersphere.report.templating import number, render
 from hypersphere.util.files import check_file, write_atomically
@@ -14,6 +15,22 @@ from hypersphere.util.text import printable
 from hypersphere.util.trust import is_trusted
 
 SIDE = 144  # pixels of the longer side of a picture
+MOST_PICTURES = 1000  # of a page
+NEIGHBOURS = (
+    "Left, the query; then the images whose embeddings have the highest cosine to it, nearest first. Below each image, "
+    "its cosine and its path."
+)
+
+
+class Shown(NamedTuple):
+    """A picture of a page: the image, what is written below it, and whether the user named the image."""
+
+    path: Path | str
+    caption: str
+    named: bool = False
+
+
+Sections = Sequence[tuple[str, Sequence[Shown]]]  # (heading, pictures)
 
 
 def write_gallery(path: Path, found: Sequence[Found], of: str) -> None:
@@ -27,14 +44,30 @@ def write_gallery(path: Path, found: Sequence[Found], of: str) -> None:
     Raises:
         UserError: If the page cannot be written.
     """
+    write_sections(path, f"Nearest neighbours in {of}", NEIGHBOURS, neighbour_sections(found), of)
+
+
+def write_sections(path: Path, title: str, about: str, sections: Sections, of: str) -> None:
+    """Write a page of pictures under headings. Shows images only if the user wrote or trusts the file of embeddings.
+
+    Args:
+        path: The page.
+        title: Its title.
+        about: A sentence below the title.
+        sections: Headings with pictures; at most `MOST_PICTURES` are shown.
+        of: File of the embeddings.
+
+    Raises:
+        UserError: If the page cannot be written.
+    """
     check_file(path, "page")
     white = read_vectors(Path(of)).about["preprocess"].get("white")
-    shown = is_trusted(Path(of))
-    write_atomically(path, gallery(found, of, white, shown).encode(errors="replace"))  # a path may not be valid text
+    page = page_of(title, about, sections, white, is_trusted(Path(of)))
+    write_atomically(path, page.encode(errors="replace"))  # a path may not be valid text
 
 
 def gallery(found: Sequence[Found], of: str, white: int | None = None, shown: bool = True) -> str:
-    """The page as HTML.
+    """The page of queries and their neighbours as HTML.
 
     Args:
         found: Queries with their neighbours.
@@ -42,28 +75,56 @@ def gallery(found: Sequence[Found], of: str, white: int | None = None, shown: bo
         white: Grey level that the encoder takes for white, if it was set.
         shown: Whether to read the images that the file names; those of the queries are always read.
     """
-    sections = [
+    return page_of(f"Nearest neighbours in {of}", NEIGHBOURS, neighbour_sections(found), white, shown)
+
+
+def page_of(title: str, about: str, sections: Sections, white: int | None = None, shown: bool = True) -> str:
+    """A page of pictures as HTML; `shown` is whether to read images that the user did not name."""
+    left, made = MOST_PICTURES, []
+    for heading, pictures in sections:
+        made.append((heading, [_picture(one, white, shown) for one in pictures[:left]], len(pictures[left:])))
+        left = max(0, left - len(pictures))
+        if not left:
+            break
+    omitted = len(sections) - len(made)
+    return render("gallery.html", title=title, about=about, sections=made, omitted=omitted, side=SIDE)
+
+
+def sections_of(groups: Iterable[tuple[str, Sequence[Neighbour]]]) -> Sections:
+    """Headings with images, each with its cosine below it."""
+    return [(heading, [Shown(one.path, f"{one.cosine:.4f}") for one in images]) for heading, images in groups]
+
+
+def neighbour_sections(found: Sequence[Found]) -> Sections:
+    """Queries with their neighbours, each with its cosine below it."""
+    return [
         (
             printable(one.query),
             [
-                _picture(one.query, "query", white),
-                *(_picture(other.path, number(other.cosine, 4), white, shown) for other in one.neighbours),
+                Shown(one.query, "query", named=True),
+                *(Shown(other.path, number(other.cosine, 4)) for other in one.neighbours),
             ],
         )
         for one in found
     ]
-    return render("gallery.html", title=f"Nearest neighbours in {of}", sections=sections, side=SIDE)
 
 
-def _picture(path: Path | str, title: str, white: int | None, shown: bool = True) -> dict[str, str]:
-    """A picture as a tile of its own sheet, or the reason why it cannot be read."""
-    found = {"path": printable(path), "title": title, "style": "", "reason": ""}
+def _picture(one: Shown, white: int | None, shown: bool) -> dict[str, str]:
+    """A picture as a tile of its own sheet with a link to its file, or the reason why it cannot be read."""
+    found = {"path": printable(one.path), "title": one.caption, "style": "", "reason": "", "link": ""}
     try:
-        if not shown:
+        if not (shown or one.named):
             raise Unreadable("not read without --trust, since another user wrote the file of embeddings")
-        image = read_image(opened(path), SIDE, white)
+        image = read_image(opened(one.path), SIDE, white)
     except Unreadable as reason:
         return found | {"reason": str(reason)}
     image.thumbnail((SIDE, SIDE))
     sheet = f"background-image: url({png_uri(image)}); --row-length: 1; --shape: {image.height / image.width:g}"
-    return found | {"style": f"{sheet}; --column: 0; --row: 0; --side: {image.width}px"}
+    style = f"{sheet}; --column: 0; --row: 0; --side: {image.width}px"
+    return found | {"style": style, "link": link_to(one.path)}
+
+
+def link_to(name: Path | str) -> str:
+    """The URL of an image file; empty if the name is not a path of a file, such as a member of a tar file."""
+    path = Path(name)
+    return path.absolute().as_uri() if path.is_file() else ""

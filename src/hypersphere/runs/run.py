@@ -1,7 +1,7 @@
 """A run: its folder, config and encoder, and the evaluation of the encoder with probes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -25,10 +25,12 @@ from hypersphere.evaluate import (
     transfer_views,
 )
 from hypersphere.methods import Method
+from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.runs.build import build_method, plan_of, view_pipeline
 from hypersphere.runs.machine import evaluation_execution, pick_device
+from hypersphere.runs.preprocess import Picture, Preprocess, device_of, encode_pictures
 from hypersphere.runs.results import add_evaluation, read_evaluations
 from hypersphere.train import (
     load_checkpoint,
@@ -121,31 +123,25 @@ class Run:
             return saved_files(self.path / FILES)[0]
         return self.dataset.split(self.config.holdout, self.path).train
 
-    def encode(self, images: Tensor | np.ndarray) -> Tensor:
-        """Compute the features of images.
+    def encode(
+        self, images: Tensor | np.ndarray | Iterable[Picture], level: Level | None = None, pooled: bool = False
+    ) -> Tensor:
+        """Compute the features of images, as `hs.load(run.path).encode` does.
 
         Args:
-            images: Tensor or array of shape (N, C, H, W), uint8, on any device. H and W must be those of the training
-                images, unless the run resizes images.
+            images: Tensor or array of shape (N, C, H, W), uint8, on any device; or a list of paths, PIL images,
+                contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+            level: None for the features. 1 to 4 for the maps of a stage of a ResNet, of shape (N, C, H, W), and
+                "patches" for the patch tokens of a vision transformer, of shape (N, P, D).
+            pooled: Whether to average the output of `level` over positions, to shape (N, C) or (N, D).
 
         Returns:
             Tensor of shape (N, D), float32, on the encoder's device.
 
         Raises:
-            UserError: If the dtype or the shape is wrong.
+            UserError: If an image cannot be read, or the encoder does not have the level.
         """
-        recipe = view_pipeline(self.config)
-        pixels = torch.from_numpy(np.array(images, order="C")) if isinstance(images, np.ndarray) else images
-        if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
-            found = pixels.dtype if isinstance(pixels, Tensor) else type(pixels).__name__
-            raise UserError(f"images must be a tensor or array of uint8 (0 to 255), got {found}")
-        side = recipe.size if recipe.resize is None else None  # None: any
-        wanted = (len(recipe.mean), side, side)
-        if pixels.ndim != 4 or any(n not in (None, m) for n, m in zip(wanted, pixels.shape[1:], strict=True)):
-            shape = " × ".join(str(n or "any") for n in wanted)
-            raise UserError(f"images must have shape N × {shape}, got {tuple(pixels.shape)}")
-        device, view = _device_of(self.encoder), center_view(recipe)
-        return extract(self.encoder, pixels, lambda part: view(part.to(device)))
+        return encode_pictures(self.encoder, Preprocess.of(self.config), images, level, pooled)
 
     def evaluate(
         self,
@@ -241,7 +237,7 @@ def evaluate_on(
     progress: bool = False,
 ) -> Evaluation:
     """Evaluate an encoder on the dataset of a config, or on `data`, on the device of the encoder."""
-    device, pipeline, data = _device_of(encoder), view_pipeline(config), data or config.data
+    device, pipeline, data = device_of(encoder), view_pipeline(config), data or config.data
     if data != config.data:
         config = config.replace(data=data, labels=None, size=pipeline.size)
         pipeline = transfer_views(Dataset.resolve(config).pipeline(pipeline.size), pipeline)
@@ -298,7 +294,7 @@ def random_encoder(config: Config) -> nn.Module:
     """
     encoder = initial_encoder(config)
     pixels, view = (
-        _in_memory(config, config.holdout)[0].pixels.to(_device_of(encoder)),
+        _in_memory(config, config.holdout)[0].pixels.to(device_of(encoder)),
         center_view(view_pipeline(config)),
     )
     update_bn(map(view, pixels.tensor_split(1 + len(pixels) // 500)), encoder)
@@ -307,7 +303,7 @@ def random_encoder(config: Config) -> nn.Module:
 
 def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> Tensor:
     """The features of the held-out images, shape (N, D)."""
-    device = _device_of(encoder)
+    device = device_of(encoder)
     how = evaluation_execution(config, device)
     pixels = _in_memory(config, holdout)[1].pixels.to(device)
     with how.applied():
@@ -317,11 +313,6 @@ def held_out_features(encoder: nn.Module, config: Config, holdout: Holdout) -> T
 def _in_memory(config: Config, holdout: Holdout) -> tuple[Images, Images]:
     dataset = Dataset.resolve(config)
     return dataset.in_memory(dataset.split(holdout))
-
-
-def _device_of(encoder: nn.Module) -> torch.device:
-    weights = next(encoder.parameters(), None)
-    return torch.device("cpu") if weights is None else weights.device
 
 
 def load_run(

@@ -1,0 +1,115 @@
+"""Classify image files into a table, row by row, so that memory use stays constant."""
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from hypersphere.data.file_datasets import images_at
+from hypersphere.data.folder import Listing
+from hypersphere.data.worker_stream import FileReader, Stream, default_workers
+from hypersphere.errors import UserError
+from hypersphere.inference.head import Predictions
+from hypersphere.inference.loading import Loaded
+from hypersphere.runs.preprocess import AT_ONCE
+from hypersphere.util.console import progress_bar
+from hypersphere.util.cores import MOST_PROCESSES
+from hypersphere.util.text import printable
+
+UNSURE = 0.5  # predictions with a lower probability are counted
+
+
+@dataclass
+class Summary:
+    """What `write_predictions` found.
+
+    Attributes:
+        counts: Number of images by predicted class.
+        unsure: Images whose most probable class has a probability below `UNSURE`.
+        unreadable: Skipped files and folders, with the reasons.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    unsure: int = 0
+    unreadable: dict[Path | str, str] = field(default_factory=dict)
+
+
+def write_predictions(
+    loaded: Loaded,
+    images: Sequence[str | Path],
+    file: IO[str],
+    *,
+    top: int = 1,
+    every: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Summary:
+    """Write a CSV table with the class of every image: columns file, class, probability.
+
+    Args:
+        loaded: A classifier.
+        images: Image files, folders and tar files.
+        file: Text file to write to.
+        top: Classes of each image, most probable first; others follow as class_2, probability_2, ….
+        every: Whether to add a column with the probability of every class.
+        workers: Processes that read images. None: chosen from the number of cores.
+        progress: Whether to show progress.
+
+    Returns:
+        The number of images of each class, and the unreadable files.
+
+    Raises:
+        UserError: If there is no classifier, or none of the images can be read.
+    """
+    classes = loaded.classifier.classes
+    if not 1 <= top <= len(classes):
+        raise UserError(f"`top` must be from 1 to the number of classes, {len(classes)}, got {top}")
+    if workers is not None and not 0 <= workers <= MOST_PROCESSES:
+        raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
+    files = images_at([os.fspath(one) for one in images])
+    stream = _stream(loaded, files, workers)
+    stream.unreadable.update(files.closed)
+    summary, table = Summary(unreadable=stream.unreadable), csv.writer(file, lineterminator="\n")
+    ranks = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
+    table.writerow(["file", "class", "probability", *ranks, *(f"probability of {name}" for name in classes if every)])
+    for names, found in _predicted(loaded, stream, progress):
+        most = found.probabilities.topk(top, dim=1)
+        for name, values, best, all_values in zip(
+            names, most.values.tolist(), most.indices.tolist(), found.probabilities.tolist(), strict=True
+        ):
+            summary.counts[classes[best[0]]] += 1
+            summary.unsure += values[0] < UNSURE
+            ranked = [cell for n, value in zip(best, values, strict=True) for cell in (classes[n], _number(value))]
+            table.writerow([name, *ranked, *(_number(value) for value in all_values if every)])
+    if not summary.counts:
+        path, reason = next(reversed(stream.unreadable.items()))
+        raise UserError(f"none of {len(files)} images could be read, such as {printable(path)} ({reason})")
+    return summary
+
+
+def _stream(loaded: Loaded, files: Listing, workers: int | None) -> Stream:
+    on_gpu = loaded.device.type == "cuda"
+    usual = default_workers(on_gpu) if len(files) > AT_ONCE else 0
+    return Stream(
+        FileReader(files.paths, loaded.preprocess.white),
+        loaded.preprocess.pixels,
+        side=loaded.preprocess.side,
+        workers=usual if workers is None else workers,
+        pin=on_gpu,
+        fill=False,
+    )
+
+
+def _predicted(loaded: Loaded, stream: Stream, progress: bool) -> Iterator[tuple[list[str], Predictions]]:
+    with progress_bar("classifying", len(stream.reader), show=progress and len(stream.reader) > AT_ONCE) as bar:
+        for pixels, sample in stream.every(AT_ONCE):
+            names = [str(stream.reader.name(n)) for n in sample.tolist()]
+            yield names, loaded.classifier.predict(loaded.encode_pixels(pixels))
+            bar.update(int(sample[-1]) + 1)
+
+
+def _number(value: float) -> str:
+    return f"{value:.6f}"

@@ -1,0 +1,193 @@
+"""Images of any kind as an encoder takes them, and the features that it gives: one path for runs and for exports."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hypersphere.config import Config
+from hypersphere.data import Dataset, Images
+from hypersphere.data.decode import Unreadable, as_rgb, read_image
+from hypersphere.data.loader import center_view
+from hypersphere.data.tar_members import file_or_member, opened
+from hypersphere.errors import UserError
+from hypersphere.evaluate import extract, in_channels
+from hypersphere.nn.levels import AtLevel, Level
+from hypersphere.runs.build import view_pipeline
+from hypersphere.util.records import check_record
+from hypersphere.util.text import printable
+from hypersphere.views import Augmentation, ViewPipeline
+from hypersphere.views.crops import middle
+
+AT_ONCE = 64  # images decoded before they are encoded
+LARGEST = 16_384  # pixels of a side
+
+Picture = Any  # a path, a PIL image, the bytes of an image file, or a uint8 tensor or array C × H × W
+
+
+class PreprocessRecord(TypedDict):
+    """`Preprocess` as JSON has it."""
+
+    side: int
+    size: int
+    mean: list[float]
+    std: list[float]
+    resize: int | None
+    crop: int | None
+    white: NotRequired[int | None]  # not in older files
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Turns an image into the normalized input of an encoder, as evaluation does.
+
+    Attributes:
+        side: Side in pixels to which the centre square of an image is first resized, in uint8.
+        size: Side of the encoder's input in pixels.
+        mean: Mean of each channel, subtracted from values between 0 and 1.
+        std: Standard deviation of each channel.
+        resize: Side to which the image is resized next, if any.
+        crop: Side of the centre crop that is kept, if any.
+        white: Value of white in 16-bit grey files; None is 65,535.
+    """
+
+    side: int
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    resize: int | None
+    crop: int | None
+    white: int | None = None
+
+    def __post_init__(self) -> None:
+        sides = {"side": self.side, "size": self.size, "resize": self.resize, "crop": self.crop}
+        for name, value in sides.items():
+            if value is not None and not 0 < value <= LARGEST:
+                raise ValueError(f"{name} must be from 1 to {LARGEST} pixels, got {value}")
+        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
+            raise ValueError(f"mean and std must be 1 or 3 numbers each, got {self.mean} and {self.std}")
+        if not all(abs(mean) < 1e6 for mean in self.mean) or not all(1e-6 < std < 1e6 for std in self.std):
+            raise ValueError(f"mean and std must be finite, and std above 0, got {self.mean} and {self.std}")
+
+    @staticmethod
+    def of(config: Config) -> "Preprocess":
+        recipe, side = view_pipeline(config), Dataset.resolve(config).stored_side(config.size)
+        return Preprocess(side, recipe.size, recipe.mean, recipe.std, recipe.resize, recipe.crop, config.white)
+
+    @staticmethod
+    def from_json(saved: Mapping[str, Any]) -> "Preprocess":
+        """The preprocessing that a card or a file of embeddings describes. Raises a ValueError if it is damaged."""
+        checked = check_record(saved, PreprocessRecord)
+        known: dict[str, Any] = {name: checked.get(name) for name in PreprocessRecord.__annotations__}
+        return Preprocess(**{**known, "mean": tuple(checked["mean"]), "std": tuple(checked["std"])})
+
+    def __call__(self, picture: Picture) -> Tensor:
+        """Input of the encoder, of shape (C, size, size).
+
+        A JPEG file may be decoded at a smaller size, as in evaluation; a PIL image is not.
+        """
+        return self.view(torch.from_numpy(self.pixels(self.opened(picture)))[None])[0]
+
+    def opened(self, picture: Picture) -> Any:
+        """The image as a PIL image in RGB."""
+        if isinstance(picture, str | os.PathLike):
+            picture = os.fspath(picture)
+            if isinstance(file := file_or_member(picture), Path) and not file.exists():
+                raise UserError(f"{printable(picture)} does not exist")
+        try:
+            if isinstance(picture, str | bytes):
+                content = opened(picture) if isinstance(picture, str) else picture
+                return read_image(content, self.side, self.white)
+            if _is_pil(picture):
+                return as_rgb(picture, self.white)
+        except Unreadable as reason:
+            name = printable(picture) if isinstance(picture, str) else f"an image given as {type(picture).__name__}"
+            raise UserError(f"{name} cannot be read ({reason})") from None
+        if isinstance(picture, Tensor | np.ndarray):
+            return _from_array(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
+        kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
+        raise UserError(f"an image must be {kinds}, got {type(picture).__name__}")
+
+    def pixels(self, image: Any, how: None = None) -> np.ndarray:
+        """uint8 pixels of shape (3, side, side) from a PIL image in RGB, or from pixels of shape (3, H, W)."""
+        return np.array(middle(image, self.side))  # a copy, since the memory of PIL is read-only
+
+    def view(self, pixels: Tensor) -> Tensor:
+        """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, 1 or 3, side, side)."""
+        images = Images(pixels, torch.empty(0), ())
+        return center_view(self.pipeline())(in_channels(images, len(self.mean)).pixels)
+
+    def pipeline(self, probe: Augmentation | None = None) -> ViewPipeline:
+        """The views of a loader that shows images as this does; `probe` is the augmentation for training a probe."""
+        return ViewPipeline(self.size, self.mean, self.std, (), probe or Augmentation(), self.resize, self.crop)
+
+
+def _is_pil(picture: Any) -> bool:
+    from PIL import Image
+
+    return isinstance(picture, Image.Image)
+
+
+def _from_array(pixels: np.ndarray) -> Any:
+    from PIL import Image
+
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or not pixels.size:
+        raise UserError(
+            f"an image must be uint8 of shape (1 or 3, H, W), got {pixels.dtype} of shape {tuple(pixels.shape)}"
+        )
+    colours = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
+    return Image.fromarray(np.ascontiguousarray(colours.transpose(1, 2, 0)))
+
+
+def encode_pictures(
+    encoder: nn.Module,
+    preprocess: Preprocess,
+    pictures: Tensor | np.ndarray | Iterable[Picture],
+    level: Level | None = None,
+    pooled: bool = False,
+) -> Tensor:
+    """Features of images on the device of the encoder, in float32.
+
+    Args:
+        encoder: The encoder.
+        preprocess: Its preprocessing.
+        pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W); or a tensor
+            or array of shape (N, C, H, W).
+        level: Part of the encoder whose output is returned, as in `AtLevel`. None: the features, of shape (N, D).
+        pooled: Whether to average the output of `level` over positions.
+
+    Raises:
+        UserError: If an image cannot be read, or the encoder does not have the level.
+    """
+    if isinstance(pictures, str | bytes | os.PathLike) or _is_pil(pictures):
+        raise UserError("encode() needs a list of images, got a single one: pass [image]")
+    network = encoder if level is None else AtLevel(encoder, level, pooled)
+    side = preprocess.side
+    if isinstance(pictures, Tensor | np.ndarray) and pictures.ndim == 4 and len(pictures):
+        pixels = torch.from_numpy(np.array(pictures, order="C")) if isinstance(pictures, np.ndarray) else pictures
+        if pixels.dtype == torch.uint8 and pixels.shape[1] in (1, 3) and pixels.shape[2:] == (side, side):
+            return encode_pixels(network, preprocess, pixels)
+    found: list[Tensor] = []
+    images = (preprocess.opened(picture) for picture in pictures)
+    while some := [preprocess.pixels(image) for image in islice(images, AT_ONCE)]:
+        found.append(encode_pixels(network, preprocess, torch.from_numpy(np.stack(some))))
+    blank = torch.zeros(1, 3, side, side, dtype=torch.uint8)
+    return torch.cat(found) if found else encode_pixels(network, preprocess, blank)[:0]
+
+
+def encode_pixels(encoder: nn.Module, preprocess: Preprocess, pixels: Tensor) -> Tensor:
+    """Features of uint8 pixels of shape (N, 1 or 3, side, side), on the device of the encoder."""
+    device = device_of(encoder)
+    return extract(encoder, pixels, lambda part: preprocess.view(part.to(device, non_blocking=True)))
+
+
+def device_of(encoder: nn.Module) -> torch.device:
+    """The device of the weights; the CPU if there are none."""
+    weights = next(encoder.parameters(), None)
+    return torch.device("cpu") if weights is None else weights.device
