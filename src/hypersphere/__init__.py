@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere import data as data
     from hypersphere import distributed as distributed
     from hypersphere import evaluate as evaluate
+    from hypersphere import integrations as integrations
     from hypersphere import losses as losses
     from hypersphere import methods as methods
     from hypersphere import nn as nn
@@ -80,6 +81,7 @@ _PUBLIC = {
     "data": "data",
     "distributed": "distributed",
     "evaluate": "evaluate",
+    "integrations": "integrations",
     "losses": "losses",
     "methods": "methods",
     "nn": "nn",

@@ -1,6 +1,7 @@
 """hypersphere export: write an encoder as files that load without hypersphere."""
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,14 +14,18 @@ from hypersphere.cli.options import parse
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Write a run's encoder as encoder.safetensors, with a card.json that says how to load and feed it."""
+    """Write a run's encoder as encoder.safetensors, with a card.json that says how to load and feed it; or as a folder
+    for the Hugging Face Hub."""
 
     run: Annotated[str, Positional, arg(metavar="RUN")]
     """Folder that pretrain wrote."""
     out: Annotated[Path | None, arg(aliases=["-o"])] = None
-    """Folder to write to. None: `export` in the run's folder."""
-    format: Literal["safetensors", "onnx"] = "safetensors"
-    """onnx: also write an ONNX file, for batches of any size."""
+    """Folder to write to. None: `export` in the run's folder; for the Hub, `hub`."""
+    format: Literal["safetensors", "onnx", "timm", "hub"] = "safetensors"
+    """onnx: also write an ONNX file, for batches of any size. hub: a folder for the Hugging Face Hub, with a README.md;
+    timm loads it if it has the network. timm: the same, but an error if timm cannot load it."""
+    repository: str | None = None
+    """USER/NAME of the folder on the Hub, for the usage in README.md."""
     trust: bool = False
     """Import and run code that the run names: its author's own method, encoder, regularizer or data. Runs that you made
     do not need it."""
@@ -28,8 +33,11 @@ class ExportOptions:
 
 def run(words: Sequence[str]) -> None:
     options = parse("export", ExportOptions, words)
-    from hypersphere.inference.exporting import FILES, export
+    from hypersphere.inference.exporting import FOR_THE_HUB, export, files_of
 
-    folder = export(options.run, options.out, options.format, trust=options.trust)
-    print(f"written to {folder}: {', '.join(FILES[options.format])}")
+    repository, trust = options.repository, options.trust
+    folder = export(options.run, options.out, options.format, repository=repository, trust=trust)
+    print(f"written to {folder}: {', '.join(files_of(folder))}")
+    if options.format in FOR_THE_HUB:
+        print(f"to publish it: hf upload {repository or 'USER/NAME'} {shlex.quote(str(folder))}")
     print_next("embed", folder, "FOLDER_OF_IMAGES", "-o", "embeddings.npz")
