@@ -55,7 +55,7 @@ ARROWS = {  # each package, or module at the top, and those before it that it im
         "sphere",
         "views",
     },
-    "integrations": {"inference", "nn"},
+    "integrations": {"inference", "nn", "regularize", "sphere"},
     "sweeps": {"config", "data", "diagnostics", "methods", "probes", "runs"},
     "bench": {
         "config",
