@@ -4,7 +4,7 @@
 # make package: build the wheel and the sdist into dist/, and try both in a fresh environment.
 # make fuzz: random command lines and changed files; make chaos: a sweep that is killed, damaged and starved at random;
 # make soak: memory and files over long use. They take 10 to 60 minutes.
-# make test-ecosystem: the tests with PEFT and transformers, which it installs.
+# make test-ecosystem: the tests with PEFT, transformers, Lightning, lightly and others, which it installs: two minutes.
 # make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' 2>/dev/null && echo $$p && break; done)
@@ -23,7 +23,7 @@ test: .venv/installed-dev
 
 test-ecosystem: .venv/installed-dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[ecosystem]'
-	$(BIN)/pytest -n 0 tests/regularize
+	$(BIN)/pytest -n 0 tests/regularize tests/integrations tests/losses
 
 fuzz: .venv/installed-dev
 	FUZZ=all $(BIN)/pytest -n 2 -s tests/fuzz

@@ -59,7 +59,7 @@ def test_readme_snippets_type_check(tmp_path):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-PACKAGES = ("data", "sphere", "regularize", "nn", "views", "optim", "distributed", "train", "methods")
+PACKAGES = ("data", "sphere", "losses", "regularize", "nn", "views", "optim", "distributed", "train", "methods")
 WITH_METHODS = (hs.data.Dataset, hs.data.Images, hs.data.Listing)  # their methods have complete docstrings, too
 
 

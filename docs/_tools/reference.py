@@ -19,6 +19,7 @@ API = {
     "energies": ("Energies of layers", "", ["energies", "compare"]),
     "regularize": ("Regularizers of weights", "hypersphere.regularize", None),
     "sphere": ("Measures and losses of features", "hypersphere.sphere", None),
+    "losses": ("Losses", "hypersphere.losses", None),
     "methods": ("Methods", "hypersphere.methods", None),
     "evaluate": ("Probes", "hypersphere.evaluate", None),
     "data": ("Data", "hypersphere.data", None),

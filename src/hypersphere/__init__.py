@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere import data as data
     from hypersphere import distributed as distributed
     from hypersphere import evaluate as evaluate
+    from hypersphere import integrations as integrations
+    from hypersphere import losses as losses
     from hypersphere import methods as methods
     from hypersphere import nn as nn
     from hypersphere import optim as optim
@@ -81,6 +83,8 @@ _PUBLIC = {
     "data": "data",
     "distributed": "distributed",
     "evaluate": "evaluate",
+    "integrations": "integrations",
+    "losses": "losses",
     "methods": "methods",
     "nn": "nn",
     "optim": "optim",

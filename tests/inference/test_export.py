@@ -188,7 +188,7 @@ def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp
 def test_a_run_itself_is_exported_and_only_to_what_there_is(digits, tmp_path):
     folder = export(hs.load_run(digits), tmp_path / "out")
     assert (folder / "encoder.safetensors").is_file()
-    with pytest.raises(UserError, match="`format` must be one of safetensors, onnx, got 'tf'"):
+    with pytest.raises(UserError, match="`format` must be one of safetensors, onnx, timm, hub, got 'tf'"):
         export(digits, tmp_path / "other", format="tf")
     assert not (tmp_path / "other").exists()
 

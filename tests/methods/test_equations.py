@@ -9,11 +9,9 @@ from torch import nn
 
 from hypersphere.config import recipe
 from hypersphere.errors import UserError
+from hypersphere.losses import barlow_loss, moco_loss, negative_cosine
 from hypersphere.methods import BYOL, BarlowTwins, Batch, InfoMin, MoCo, SimSiam, Supervised
-from hypersphere.methods.barlow import barlow_loss
 from hypersphere.methods.infomin import patches_of, shuffled
-from hypersphere.methods.moco import queue_loss
-from hypersphere.methods.simsiam import negative_cosine
 from hypersphere.methods.supervised import cross_entropy
 from hypersphere.nn.norm import separate_view_statistics, together
 from hypersphere.optim import scaled
@@ -58,7 +56,7 @@ def test_simsiam_is_its_equation():
 @pytest.mark.parametrize("temperature", [0.1, 1.0])
 def test_moco_is_its_equation(temperature):
     inputs = query, key, queue = points((6, 5), (6, 5), (9, 5))
-    ours = queue_loss(query, key, queue, temperature)
+    ours = moco_loss(query, key, queue, temperature)
     assert_alike(ours, reference.moco(query, key, queue, temperature), inputs)
 
 

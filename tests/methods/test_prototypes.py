@@ -1,6 +1,5 @@
 """SwAV and DINO, each against a literal reading of its equations in float64."""
 
-import copy
 import math
 
 import numpy as np
@@ -132,9 +131,10 @@ def test_dinos_teacher_warms_up():
         assert method.teacher_temperature.item() == pytest.approx(temperature)
         assert constant.teacher_temperature.item() == pytest.approx(0.04)
     data = batch()
-    scores = [copy.deepcopy(method).target(view) for view in data.views[:2]]
-    targets = method._targets(data.views[:2])
-    torch.testing.assert_close(targets, [F.softmax(each / 0.07, dim=1) for each in scores])
+    twin, _, z = in_double(method, data)
+    targets = [F.softmax(twin.target(view.double()) / 0.07, dim=1).detach() for view in data.views[:2]]
+    wanted = literal_swapped(targets, [literal_cosines(each, twin.prototypes.weight) for each in z], 0.1)
+    torch.testing.assert_close(method(data).loss.double(), wanted, rtol=1e-5, atol=1e-5)
     assert "teacher_temperature" not in method.state_dict()  # a function of progress: nothing to restore
 
 

@@ -24,7 +24,7 @@ from hypersphere.nn import build_encoder
 from hypersphere.nn.blocks import features_in
 from hypersphere.nn.encoders import ENCODERS
 from hypersphere.nn.libraries import build_model, model_name
-from hypersphere.nn.weights import CARD, WEIGHTS, load_weights
+from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS, exported_weights, load_weights
 from hypersphere.regularize.selection import PARALLEL
 from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
@@ -154,14 +154,14 @@ def _folder_with(known: str, path: Path, *names: str) -> Path | None:
 
 def _exported(path: Path, options: DiagnoseOptions) -> Path | None:
     """The exported folder that `path` means; None if the option `encoder` names another architecture."""
-    return None if options.encoder is not None else _folder_with(CARD, path, WEIGHTS, CARD)
+    return None if options.encoder is not None else _folder_with(CARD, path, WEIGHTS, HUB_WEIGHTS, CARD)
 
 
 def _of_exported(folder: Path, options: DiagnoseOptions) -> Subject:
     loaded = load(folder, options.device, trust=options.trust)
     about = read_card(folder / CARD).get("run")
     if about is None:
-        raise UserError(f"{folder / CARD} has no config of a run: pass {folder / WEIGHTS} and `encoder`")
+        raise UserError(f"{folder / CARD} has no config of a run: pass {exported_weights(folder)} and `encoder`")
     config = Config.from_json(about["config"])
     config, run = _located(config.replace(root=None), options), folder.absolute().parent
     whole = (run / FILES).is_file() and (run / "run.json").is_file() and is_trusted(run / "run.json", run / FILES)

@@ -15,8 +15,9 @@ from torch import nn
 from hypersphere.errors import UserError, first_line
 from hypersphere.inference.card import describe
 from hypersphere.inference.head import HEAD, Classifier
+from hypersphere.inference.hub_folder import README, SETTINGS, for_the_hub, model_card, timm_config
 from hypersphere.inference.loading import load, plain, weights_as_bytes
-from hypersphere.nn.weights import CARD, WEIGHTS
+from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS, exported_weights
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.console import notify
 from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
@@ -24,31 +25,43 @@ from hypersphere.util.records import read_record
 from hypersphere.util.trust import is_trusted, remember
 
 ONNX, CLASSIFIER_ONNX = "encoder.onnx", "classifier.onnx"
-Format = Literal["safetensors", "onnx"]
+Format = Literal["safetensors", "onnx", "timm", "hub"]
+FOR_THE_HUB: tuple[Format, ...] = ("timm", "hub")
 TORCH_FOR_ONNX = "2.9"  # older versions do not work with current versions of onnxscript
 TOLERANCE = 1e-4  # between ONNX and torch, relative to the largest feature if that is above 1
 
 
 def export(
-    run: str | Path | Run, out: str | Path | None = None, format: Format = "safetensors", *, trust: bool = False
+    run: str | Path | Run,
+    out: str | Path | None = None,
+    format: Format = "safetensors",
+    *,
+    repository: str | None = None,
+    trust: bool = False,
 ) -> Path:
     """Export the encoder of a run to files that other tools can load.
 
     The folder gets encoder.safetensors and card.json, which says how to load the weights and preprocess images; with
     `format="onnx"` also encoder.onnx, after its outputs have been compared with those of torch.
 
+    `format="hub"` writes a folder for the Hugging Face Hub: model.safetensors, card.json, a README.md with usage,
+    input, results and training, and config.json, with which timm loads it if it has the network.
+
     Args:
         run: A run or its folder. The checkpoint in the folder is exported. Or a folder that `classify` or `export`
             wrote: of a classifier, ONNX is the whole network, from images to probabilities.
-        out: Folder to write to. By default `export` in the folder of the run, or the exported folder itself.
-        format: "safetensors", or "onnx" for both.
+        out: Folder to write to. By default `export` in the folder of the run, or the exported folder itself; `hub` for
+            the Hub.
+        format: "safetensors", "onnx" for both, "hub", or "timm": as "hub", but an error if timm cannot load it.
+        repository: USER/NAME of the folder on the Hub, for the usage in README.md.
         trust: Whether to import and run code that the run names. Runs that you made do not need it.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: If the folder cannot be written, or ONNX differs from torch or is not installed.
+        UserError: If the folder cannot be written, ONNX differs from torch or is not installed, or timm does not have
+            the network.
 
     Example:
         >>> import hypersphere as hs
@@ -62,7 +75,7 @@ def export(
     if not isinstance(run, Run) and (Path(run) / CARD).is_file() and not (Path(run) / "run.json").is_file():
         return _export_again(Path(run), Path(run) if out is None else Path(out), format, trust)
     loaded = load_run(run.path if isinstance(run, Run) else run, "cpu", trust=trust)
-    folder = loaded.path / "export" if out is None else Path(out)
+    folder = loaded.path / ("hub" if format in FOR_THE_HUB else "export") if out is None else Path(out)
     _prepare(folder, format)
     encoder = plain(loaded.encoder)
     card = describe(loaded, encoder)
@@ -70,12 +83,18 @@ def export(
         command = f"hypersphere evaluate {shlex.quote(str(loaded.path))}"
         notify(f"the card has no metrics, since step {loaded.step:,} has not been evaluated: {command}")
     blob = weights_as_bytes(encoder)
-    card["weights"] = {"file": WEIGHTS, "sha256": hashlib.sha256(blob).hexdigest()}
+    weights = HUB_WEIGHTS if format in FOR_THE_HUB else WEIGHTS
+    card["weights"] = {"file": weights, "sha256": hashlib.sha256(blob).hexdigest()}
+    texts: dict[str, bytes] = {}
+    if format in FOR_THE_HUB:
+        card = for_the_hub(card)
+        texts = _hub_files(loaded, encoder, card, format, repository)
     with put_in_place(folder / CARD, alone=True) as scratch:  # one export at a time, and the card comes last
         if format == "onnx":
             write_onnx(encoder, card["input"], folder / ONNX)
             card["onnx"] = {"file": ONNX, "sha256": sha256_of(folder / ONNX), "input": "images", "output": "features"}
-        write_atomically(folder / WEIGHTS, blob)
+        for name, text in ({weights: blob} | texts).items():
+            write_atomically(folder / name, text)
         scratch.write_bytes(as_json(card))
     remember(folder / CARD)
     return folder
@@ -83,7 +102,9 @@ def export(
 
 def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Path:
     """Copy an exported folder, and write its ONNX file with `format` onnx; `folder` may be the source itself."""
-    here = folder.resolve() == source.resolve()
+    here, weights = folder.resolve() == source.resolve(), exported_weights(source).name
+    if format in FOR_THE_HUB:
+        raise UserError(f"`format` {format} needs the run, and {source} is exported already: pass the run's folder")
     if here and format != "onnx":
         raise UserError(f"{source} is exported already: pass `format` onnx, or another `out`")
     if here:
@@ -95,7 +116,7 @@ def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Pa
     known = is_trusted(source / CARD)
     with put_in_place(folder / CARD, alone=True) as scratch:
         if not here:
-            for name in (WEIGHTS, *([HEAD] if loaded.head else [])):
+            for name in (weights, *([HEAD] if loaded.head else [])):
                 write_atomically(folder / name, (source / name).read_bytes())
         if format == "onnx":
             name, output = (ONNX, "features") if loaded.head is None else (CLASSIFIER_ONNX, "probabilities")
@@ -108,10 +129,25 @@ def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Pa
     return folder
 
 
+def _hub_files(
+    run: Run, encoder: nn.Module, card: dict[str, Any], format: Format, repository: str | None
+) -> dict[str, bytes]:
+    """README.md, and config.json: that of timm if it has the network."""
+    settings, in_timm = {"library": "hypersphere", "encoder": card["encoder"]}, False
+    try:
+        settings, in_timm = timm_config(run.config, encoder, card["input"]), True
+    except UserError as reason:
+        if format == "timm":
+            raise
+        notify(f"timm will not load this folder: {first_line(reason).removesuffix(': use `format` hub')}")
+    return {README: model_card(run, card, in_timm, repository).encode(), SETTINGS: as_json(settings)}
+
+
 def files_of(folder: Path) -> list[str]:
-    """The files of an exported folder, as its card names them."""
+    """The files of an exported folder, as its card names them, and those for the Hub."""
     card = read_record(folder / CARD, dict[str, Any])
-    return sorted([CARD, *(card[part]["file"] for part in ("weights", "onnx", "classifier") if part in card)])
+    named = [card[part]["file"] for part in ("weights", "onnx", "classifier") if part in card]
+    return sorted([CARD, *named, *(name for name in (README, SETTINGS) if (folder / name).is_file())])
 
 
 def _prepare(folder: Path, format: Format) -> None:
@@ -124,6 +160,9 @@ def _prepare(folder: Path, format: Format) -> None:
             raise UserError(
                 f"{folder / name} has older weights: overwrite it with `format` onnx, or choose another `out`"
             )
+    other = WEIGHTS if format in FOR_THE_HUB else HUB_WEIGHTS
+    if (folder / other).exists():
+        raise UserError(f"{folder / other} is an export in another `format`: choose another `out`, or remove it")
     if format == "onnx":
         _check_onnx()
     make_folder(folder)

@@ -17,7 +17,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.inference.head import Head, HeadRecord, Predictions, read_head
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.levels import Level
-from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
+from hypersphere.nn.weights import CARD, exported_weights, read_weights
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Picture, Preprocess, PreprocessRecord, encode_pictures, encode_pixels
 from hypersphere.runs.run import load_run
@@ -188,7 +188,7 @@ def _of_card(file: Path) -> tuple[nn.Module, Preprocess, Head | None]:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} is damaged ({first_line(error)})") from None
-    weights = file.with_name(WEIGHTS)
+    weights = exported_weights(file.parent)
     if not weights.is_file():
         raise UserError(f"{weights} does not exist, but {file.name} describes it")
     if sha256_of(weights) != card["weights"]["sha256"]:

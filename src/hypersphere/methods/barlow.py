@@ -2,33 +2,16 @@
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from hypersphere.distributed.collectives import gather
+from hypersphere.losses import barlow_loss
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
 from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
-from hypersphere.sphere.unit import to_full_precision, without_autocast
 from hypersphere.util.option_fields import option
-
-
-def cross_correlation(z1: Tensor, z2: Tensor) -> Tensor:
-    """D × D: Cᵢⱼ = Σ z¹ᵢ z²ⱼ / √(Σ z¹ᵢ² · Σ z²ⱼ²), sums over the images of the batch, z centred over them (eq. 2)."""
-    with without_autocast(z1):
-        z1, z2 = (F.normalize(z - z.mean(dim=0), dim=0) for z in (to_full_precision(z1), to_full_precision(z2)))
-        return z1.T @ z2
-
-
-def barlow_loss(z1: Tensor, z2: Tensor, redundancy: float) -> Tensor:
-    """Σᵢ (1 − Cᵢᵢ)² + λ Σᵢ Σⱼ≠ᵢ Cᵢⱼ² (eq. 1), divided by the number of dimensions."""
-    c = cross_correlation(z1, z2)
-    diagonal = c.diagonal()
-    invariance = (1 - diagonal).square().sum()
-    redundant = c.square().sum() - diagonal.square().sum()
-    return (invariance + redundancy * redundant) / len(c)
 
 
 class BarlowTwins(Method):

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hypersphere.distributed.collectives import all_mean
+from hypersphere.losses import dino_loss
+from hypersphere.losses.prototypes import move_centre
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
-from hypersphere.methods.prototypes import Prototypes, swapped
+from hypersphere.methods.prototypes import Prototypes
 from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view, ema_update, make_target
 from hypersphere.nn.norm import Norm
@@ -129,15 +130,11 @@ class DINO(Method):
     def forward(self, batch: Batch) -> Step:
         z = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
         scores = [self.prototypes(each) for each in z]
-        return self.step("dino", swapped(self._targets(batch.views[:2]), scores, self.temperature), *z)
-
-    @torch.no_grad()
-    def _targets(self, large: tuple[Tensor, ...]) -> list[Tensor]:
-        """softmax((scores − centre) / temperature); the centre then moves to the mean of these scores."""
-        scores = each_view(self.target, large)
-        targets = [((each - self.centre) / self.teacher_temperature).softmax(dim=1) for each in scores]
-        self.centre.lerp_(all_mean(torch.cat(scores).mean(dim=0)), 1 - self.centre_momentum)
-        return targets
+        with torch.no_grad():
+            teacher = each_view(self.target, batch.views[:2])
+        loss = dino_loss(scores, teacher, self.centre, self.temperature, self.teacher_temperature)
+        move_centre(self.centre, teacher, self.centre_momentum)
+        return self.step("dino", loss, *z)
 
     def before_step(self, progress: float | Tensor) -> None:
         self.prototypes.before_step(progress)

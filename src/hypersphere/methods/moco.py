@@ -3,26 +3,19 @@
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import gather, world_size
+from hypersphere.losses import moco_loss
+from hypersphere.losses.queue import enqueue
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
 from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import each_group, ema_update, make_target, mlp
 from hypersphere.sphere import unit
-from hypersphere.sphere.pairwise import row_logsumexp
 from hypersphere.util.option_fields import option
 
 GROUP = 64  # images that share BatchNorm statistics; published: the images of one GPU
-
-
-def queue_loss(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> Tensor:
-    """−log exp(q·k/τ) / (exp(q·k/τ) + Σⱼ exp(q·queueⱼ/τ)), the mean over queries (eq. 1); rows are normalized here."""
-    query, key, queue = unit(query), unit(key.detach()), unit(queue.detach())
-    positive = (query * key).sum(dim=1) / temperature
-    return F.softplus(row_logsumexp(query, queue, 1 / temperature) - positive).mean()
 
 
 MOCO_V2 = {"batch": 256, "weight_decay": 1e-4, "queue": 65536, "tau": 0.999, "hidden": 2048}  # on ImageNet
@@ -99,8 +92,8 @@ class MoCo(Method):
     def forward(self, batch: Batch) -> Step:
         key = self.key_of(batch.views[1])
         queries = self.queries_of(batch)
-        losses = [queue_loss(query, key, self.queue, self.temperature) for query in queries]
-        self.enqueue(gather(key))
+        losses = [moco_loss(query, key, self.queue, self.temperature) for query in queries]
+        enqueue(self.queue, gather(key))
         return self.step(self.name, sum(losses[1:], losses[0]) / len(losses), *queries)
 
     def queries_of(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -112,11 +105,6 @@ class MoCo(Method):
     @torch.no_grad()
     def key_of(self, view: Tensor) -> Tensor:
         return unit(each_group(self.target, view, _groups(view), apart=True))
-
-    @torch.no_grad()
-    def enqueue(self, key: Tensor) -> None:
-        """Put the newest keys first; the oldest ones leave."""
-        self.queue.copy_(torch.cat([key.to(self.queue.dtype), self.queue])[: len(self.queue)])
 
     def after_step(self, progress: float | Tensor) -> None:
         ema_update(self.target, nn.Sequential(self.encoder, self.projector), self.tau)

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import all_mean, gather
 from hypersphere.errors import UserError, first_line
+from hypersphere.losses import swapped_prediction
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
-from hypersphere.methods.prototypes import cosines, swapped
+from hypersphere.methods.prototypes import cosines
 from hypersphere.methods.recipes import SMALL_HEADS
 from hypersphere.nn import each_view, ema_update, make_target, mlp, skip_synchronization
 from hypersphere.nn.blocks import blocks_of, heard, to_positions, width_of
@@ -147,7 +148,8 @@ class OBoW(Method):
             words = vocabulary.words.clone()  # those of this update, for its backward pass too
             bags = [vocabulary.bag(of_view[scale]) for of_view in maps]
             weights = generator(unit(words))
-            losses.append(swapped(bags, [cosines(each, weights) for each in z], self.temperature))
+            scores = [cosines(each, weights) for each in z]
+            losses.append(swapped_prediction(bags, scores, self.temperature))
             vocabulary.add(maps[0][scale], self._chance(batch.sample))
         self.updates += 1
         return self.step("obow", torch.stack(losses).mean(), *z)

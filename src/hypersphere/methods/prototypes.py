@@ -1,10 +1,6 @@
-"""What methods with prototypes share. Shapes: z (B images, D), prototypes (K, D), scores and targets (B, K)."""
-
-from collections.abc import Sequence
-from itertools import product
+"""What methods with prototypes share. Shapes: z (B images, D), prototypes (K, D)."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.sphere import unit
@@ -43,15 +39,3 @@ class Prototypes(nn.Linear):
     def normalize(self) -> None:
         """Scale the prototypes to unit length again. Call it after each step."""
         self.weight.copy_(unit(self.weight))
-
-
-def cross_entropy(target: Tensor, scores: Tensor, temperature: float) -> Tensor:
-    """Return −Σₖ target · log softmax(scores / temperature), the mean over images."""
-    return -(target * F.log_softmax(scores / temperature, dim=1)).sum(dim=1).mean()
-
-
-def swapped(targets: Sequence[Tensor], scores: Sequence[Tensor], temperature: float) -> Tensor:
-    """Return the mean cross-entropy over pairs of a target and another view that predicts it."""
-    pairs = [(t, v) for t, v in product(range(len(targets)), range(len(scores))) if t != v]
-    losses = [cross_entropy(targets[t], scores[v], temperature) for t, v in pairs]
-    return torch.stack(losses).mean()

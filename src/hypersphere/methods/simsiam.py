@@ -3,20 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
+from hypersphere.losses import negative_cosine
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
 from hypersphere.methods.recipes import SGD, SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view, mlp
 from hypersphere.nn.norm import Norm, norm_layer
-from hypersphere.sphere import unit
 from hypersphere.util.option_fields import option
-
-
-def negative_cosine(p: Tensor, z: Tensor) -> Tensor:
-    """D(p, stopgrad(z)) = −p̂ · ẑ, the mean over images (eq. 1 and 3)."""
-    return -(unit(p) * unit(z.detach())).sum(dim=1).mean()
 
 
 class SimSiam(Method):

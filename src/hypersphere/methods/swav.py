@@ -5,14 +5,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hypersphere.distributed.collectives import gather, mine
+from hypersphere.distributed.collectives import gather
+from hypersphere.losses import swav_loss
+from hypersphere.losses.queue import enqueue
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
-from hypersphere.methods.prototypes import Prototypes, swapped
+from hypersphere.methods.prototypes import Prototypes
 from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
-from hypersphere.sphere import sinkhorn, unit
+from hypersphere.sphere import unit
 from hypersphere.util.option_fields import option
 
 # on ImageNet
@@ -100,23 +102,19 @@ class SwAV(Method):
     def forward(self, batch: Batch) -> Step:
         z = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
         scores = [self.prototypes(each) for each in z]
-        codes = [self._codes(scores[view], self.queue[view]) for view in (0, 1)]
+        loss = swav_loss(scores, self.temperature, self.epsilon, queue=self._earlier())
         self._remember(z[0], z[1])
-        return self.step("swav", swapped(codes, scores, self.temperature), *z)
+        return self.step("swav", loss, *z)
 
     @torch.no_grad()
-    def _codes(self, scores: Tensor, queue: Tensor) -> Tensor:
-        new = gather(scores)
-        among = torch.cat([new, self.prototypes(queue)]) if len(queue) else new
-        return mine(sinkhorn(among, self.epsilon)[: len(new)])
+    def _earlier(self) -> list[Tensor]:
+        """Scores of the queues of the two large views."""
+        return [self.prototypes(queue) for queue in self.queue] if self.queue.numel() else []
 
-    @torch.no_grad()
     def _remember(self, *projections: Tensor) -> None:
-        """Put the newest projections first; the oldest ones leave."""
-        if not self.queue.numel():
-            return
-        new = torch.stack([unit(gather(z.detach())) for z in projections])
-        self.queue.copy_(torch.cat([new, self.queue], dim=1)[:, : self.queue.shape[1]])
+        if self.queue.numel():
+            for queue, z in zip(self.queue, projections, strict=True):
+                enqueue(queue, unit(gather(z.detach())))
 
     def before_step(self, progress: float | Tensor) -> None:
         self.prototypes.before_step(progress)

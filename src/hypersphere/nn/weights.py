@@ -11,6 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from hypersphere.errors import UserError, first_line
 
 CARD, WEIGHTS = "card.json", "encoder.safetensors"  # in an exported folder
+HUB_WEIGHTS = "model.safetensors"  # in one for the Hugging Face Hub, where others look for this name
 
 # where checkpoints keep weights, and prefixes of an encoder's names
 _INSIDE = ("state_dict", "model", "model_state_dict", "method", "encoder")
@@ -25,6 +26,11 @@ class ShapeMismatch(UserError):
         super().__init__(
             f"{source} is of another architecture: {name} has shape {self.there}, but {self.here} in this encoder"
         )
+
+
+def exported_weights(folder: Path) -> Path:
+    """The file of weights in an exported folder."""
+    return folder / (HUB_WEIGHTS if (folder / HUB_WEIGHTS).is_file() else WEIGHTS)
 
 
 def load_weights(encoder: nn.Module, path: Path) -> None:

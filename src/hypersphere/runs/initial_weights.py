@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from hypersphere.config import Config
 from hypersphere.errors import UserError
 from hypersphere.nn.libraries import build_model
-from hypersphere.nn.weights import CARD, WEIGHTS, ShapeMismatch, load_tensors, read_weights
+from hypersphere.nn.weights import CARD, ShapeMismatch, exported_weights, load_tensors, read_weights
 from hypersphere.util.console import notify
 
 PRETRAINED = "pretrained"
@@ -53,7 +53,7 @@ def _weights(config: Config, channels: int) -> dict[str, Tensor]:
 
 def _file_of(init: str) -> Path:
     path = Path(init).expanduser()
-    inside = {"run.json": "checkpoint.pt", CARD: WEIGHTS}
+    inside = {"run.json": "checkpoint.pt", CARD: exported_weights(path).name}
     file = next((path / weights for known, weights in inside.items() if (path / known).is_file()), path)
     if file.is_file():
         return file

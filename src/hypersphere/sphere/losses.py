@@ -51,7 +51,7 @@ def info_nce(query: Tensor, key: Tensor, temperature: float | Tensor = 0.5, nega
         >>> round(hs.info_nce(x, x).item(), 4)  # log(exp(2) + 3) - 2
         0.3408
     """
-    temperature = _checked(query, key, temperature)
+    temperature = check_views(query, key, temperature)
     if negatives is not None:
         check_points(negatives, "negatives")
         if negatives.shape[1] != key.shape[1]:
@@ -85,7 +85,7 @@ def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor
         >>> round(hs.nt_xent(x, x).item(), 4)  # log(exp(2) + 6) - 2
         0.5944
     """
-    temperature = _checked(z1, z2, temperature)
+    temperature = check_views(z1, z2, temperature)
     if len(z1) < 2:
         raise ValueError("nt_xent needs at least two images, got one: a single image has no negatives")
     z1, z2 = unit(z1), unit(z2)
@@ -94,7 +94,8 @@ def nt_xent(z1: Tensor, z2: Tensor, temperature: float | Tensor = 0.5) -> Tensor
     return row_logsumexp(points, points, 1 / temperature, exclude_self=True).mean() - positive
 
 
-def _checked(a: Tensor, b: Tensor, temperature: float | Tensor) -> float | Tensor:
+def check_views(a: Tensor, b: Tensor, temperature: float | Tensor = 1.0) -> float | Tensor:
+    """Check two views and a temperature; return the temperature, as a 0-dim tensor if it is one."""
     check_points(a, "the first input")
     check_points(b, "the second input")
     if a.shape != b.shape:

@@ -165,7 +165,18 @@ def random_directions(count: int, x: Tensor, seed: int, step: int | Tensor) -> T
 
 
 class SigregLoss(nn.Module):
-    """`sigreg` with new directions at each call. The number of calls is a buffer, saved with the model."""
+    """`sigreg` with new directions at each call. The number of calls is a buffer, saved with the model.
+
+    Args:
+        directions: Number of random directions.
+        seed: Seed of the directions.
+
+    Example:
+        >>> x, loss = torch.randn(64, 8), hs.losses.SigregLoss()
+        >>> first, second = loss(x), loss(x)
+        >>> torch.equal(first, hs.sigreg(x, step=0)), torch.equal(second, hs.sigreg(x, step=1))
+        (True, True)
+    """
 
     calls: Tensor
 
