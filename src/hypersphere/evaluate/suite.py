@@ -196,6 +196,11 @@ class KnnMonitor:
         self.every, self.train, self.test, self.view = every, train.labelled, test, center_view(recipe)
         self.neighbours, self.temperature, self.precision = neighbours, temperature, precision
 
+    @property
+    def labels(self) -> Tensor:
+        """Classes of the held-out images."""
+        return self.test.labels
+
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         sets = (self.train, self.test)
         features, queries = (extract(encoder, some.pixels, self.view, precision=self.precision) for some in sets)
