@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "optimization": ("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust"),
     "machine": ("precision", "workers", "cache", "kernels", "graph", "compile", "layout", "timeout"),
-    "output": ("save_every", "log_every", "knn_every", "on_collapse"),
+    "output": ("save_every", "log_every", "knn_every", "track", "on_collapse"),
 }
 
 

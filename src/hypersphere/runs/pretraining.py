@@ -74,6 +74,7 @@ from hypersphere.train.checkpoint import (
     remove_previous,
 )
 from hypersphere.train.epoch_lines import EpochLines
+from hypersphere.train.trackers import Trackers, check_trackers
 from hypersphere.util.console import Progress, notify, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, next_free_folder, write_json
 from hypersphere.util.launcher import is_main_process, job, launched
@@ -255,6 +256,7 @@ def checked(config: Config) -> Config:
     """The config of a new run as it is saved, after the checks that need no images."""
     config = located(config)
     check_init(config.init)
+    check_trackers(config.track)
     precision = pick_precision(config.precision, pick_device(config.device))
     Dataset.resolve(config).check_root(begun=False)
     if names := unused_options(config):
@@ -413,7 +415,7 @@ def _run_plan(
 
     if config.init is not None and trainer.step == 0:
         run_on_first(save)  # the init file may have changed or gone when the run is resumed
-    log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
+    log = agreed(lambda: _log(run, trainer.step) if rank() == 0 else None)
     monitors = _monitors(run, trainer, images, train_images, held_out, how) if rank() == 0 else []
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
@@ -434,6 +436,10 @@ def _run_plan(
         )
         run.step, run.seconds = trainer.step, time.monotonic() - began
         run_on_first(lambda: remove_previous(run.path / CHECKPOINT, plan.steps))
+
+
+def _log(run: Run, step: int) -> Log:
+    return Log(run.path, step, Trackers(run.config.track, run.path, run.config.to_json()))
 
 
 def _monitors(
