@@ -140,7 +140,7 @@ def test_help_explains_every_option_with_its_default():
     assert found.returncode == 0
     from hypersphere.config import config_type, recipe
 
-    for name in {*vars(recipe("byol-mhe", "digits")), "resume"} - {"method"}:
+    for name in {*vars(recipe("byol-mhe", "digits")), "resume", "dry_run"} - {"method"}:
         assert re.search(rf"│ --{name.replace('_', '-')}\b", found.stdout)
     assert "--method" not in found.stdout
     assert "Defaults depend on METHOD and --data: these are for byol-mhe on digits." in found.stdout
@@ -148,9 +148,9 @@ def test_help_explains_every_option_with_its_default():
         r"--micro-batch .*BatchNorm, .*negatives\s.*and the uniformity loss see only these", found.stdout, re.DOTALL
     )
     assert re.search(r"--energy FLOAT .*default: 10\.0", found.stdout)
-    assert found.stdout.count("(default: ") == len(
-        config_type("byol").__dataclass_fields__
-    )  # with resume, without method
+    assert (
+        found.stdout.count("(default: ") == len(config_type("byol").__dataclass_fields__) + 1
+    )  # with resume and dry_run, without method
 
 
 def test_help_needs_no_torch():
@@ -272,7 +272,6 @@ def test_a_checkpoint_that_does_not_fit_is_told_and_left_alone(unbroken, tmp_pat
     assert in_this_process(capsys, *RUN, "--out", other, "--epochs", "1", "--hidden", "16").returncode == 0
     folder = tmp_path / "run"
     shutil.copytree(unbroken, folder)
-    (folder / "checkpoint.previous.pt").unlink()
     checkpoint = folder / "checkpoint.pt"
     for damage, message in (
         ((other / "checkpoint.pt").read_bytes(), "of another architecture: projector.0.weight"),

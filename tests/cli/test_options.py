@@ -191,7 +191,7 @@ def test_every_group_of_the_help_has_options_that_exist():
     grouped = [name for names in GROUPS.values() for name in names]
     assert len(grouped) == len({*grouped})
     assert not {*grouped} & {*FIRST}
-    assert {*grouped, *FIRST} <= {*set().union(*map(option_names, METHODS)), "resume"}
+    assert {*grouped, *FIRST} <= {*set().union(*map(option_names, METHODS)), "resume", "dry_run"}
 
 
 @pytest.mark.parametrize("columns", [80, 120])

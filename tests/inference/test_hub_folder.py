@@ -159,7 +159,7 @@ def test_the_name_of_the_repository_is_in_the_readme(hub, capsys):
     assert 'from_pretrained("me/photos")' in text
     assert "# photos" in text
     out = capsys.readouterr().out
-    assert f"written to {hub}: card.json, config.json, model.safetensors, README.md" in out
+    assert f"written to {hub}: README.md, card.json, config.json, model.safetensors" in out
     assert f"hf upload me/photos {hub}" in out
     assert main(["export", str(hub.parent), "--format", "hub"]) == 0
 

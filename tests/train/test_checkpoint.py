@@ -10,7 +10,7 @@ import torch
 import hypersphere as hs
 from hypersphere.errors import UserError
 from hypersphere.train import load_checkpoint, save_checkpoint
-from hypersphere.train.checkpoint import CHECKPOINT, PREVIOUS, latest_checkpoint
+from hypersphere.train.checkpoint import CHECKPOINT, PREVIOUS, latest_checkpoint, remove_previous
 from tests.networks import SMALL_ENCODER
 
 OPTIONS = {"encoder": SMALL_ENCODER, "epochs": 2, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
@@ -83,7 +83,24 @@ def test_without_hard_links(tmp_path, monkeypatch):
     assert [load_checkpoint(tmp_path / name)["step"] for name in (PREVIOUS, CHECKPOINT)] == [1, 2]
 
 
-def test_a_run_whose_checkpoint_is_damaged_ends_as_the_others_do(tmp_path, capsys):
+def test_a_finished_run_keeps_one_checkpoint(tmp_path):
+    run = hs.pretrain("byol", "digits", out=tmp_path / "run", device="cpu", save_every=1, **OPTIONS)
+    assert [file.name for file in sorted(run.path.glob("checkpoint*"))] == [CHECKPOINT]
+
+
+@pytest.mark.parametrize(("damage", "step", "left"), [(False, 2, [CHECKPOINT]), (True, 2, 2), (False, 3, 2)])
+def test_the_checkpoint_before_goes_only_if_the_last_one_is_whole(tmp_path, damage, step, left):
+    for number in (1, 2):
+        save_checkpoint(tmp_path / CHECKPOINT, state(number))
+    if damage:
+        (tmp_path / CHECKPOINT).write_bytes(b"damaged")
+    remove_previous(tmp_path / CHECKPOINT, step)
+    kept = sorted(file.name for file in tmp_path.iterdir())
+    assert kept == left or len(kept) == left
+
+
+def test_a_run_whose_checkpoint_is_damaged_ends_as_the_others_do(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("hypersphere.runs.pretraining.remove_previous", lambda path, step: None)  # killed before that
     whole = hs.pretrain("byol", "digits", out=tmp_path / "whole", device="cpu", save_every=1, **OPTIONS)
     damaged = shutil.copytree(whole.path, tmp_path / "damaged")
     content = bytearray((damaged / CHECKPOINT).read_bytes())

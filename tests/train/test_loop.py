@@ -125,8 +125,8 @@ def test_the_loop_visits_every_full_batch_in_the_seeded_order(tmp_path):
         samples = torch.cat([s for e, s in seen if e == epoch])
         assert len(samples) == len(samples.unique()) == 1000
     lines = read_metrics(tmp_path / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [2, 4, 4, 6, 6]
-    assert [line.get("seen") for line in lines] == [None, None, 8.0, None, 12.0]
+    assert [line["step"] for line in lines] == [2, 2, 4, 4, 6, 6]
+    assert [line.get("seen") for line in lines] == [None, 4.0, None, 8.0, None, 12.0]
     assert lines[0]["lr"] == pytest.approx(0.1)
 
 

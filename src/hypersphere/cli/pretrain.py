@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hypersphere.config import Config
 
 # in the help: the options that people use first, then groups
-FIRST = ("data", "labels", "encoder", "init", "epochs", "batch", "lr", "seed", "device", "out", "resume")
+FIRST = ("data", "labels", "encoder", "init", "epochs", "batch", "lr", "seed", "device", "out", "resume", "dry_run")
 GROUPS: dict[str, tuple[str, ...]] = {
     "data": ("holdout", "root", "white", "size"),
     "augmentation": ("policy", "crop_min", "small_crops", "small_side", "small_area", "randaugment"),
@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "optimization": ("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust"),
     "machine": ("precision", "workers", "cache", "kernels", "graph", "compile", "layout", "timeout"),
-    "output": ("save_every", "log_every", "knn_every", "on_collapse"),
+    "output": ("save_every", "log_every", "knn_every", "track", "on_collapse"),
 }
 
 
@@ -41,6 +41,9 @@ class PretrainOptions:
     """Method, such as byol-mhe: `hypersphere methods` lists them. Your own: package.module:Class."""
     resume: Path | None = None
     """Continue the run in this folder. Other options must agree with those that it was started with."""
+    dry_run: bool = False
+    """Check everything, measure a few updates, print the plan, all options and an estimate, and stop. Nothing is
+    written."""
 
 
 def run(words: Sequence[str]) -> None:
@@ -51,6 +54,9 @@ def run(words: Sequence[str]) -> None:
         raise missing("pretrain", "METHOD")
     from hypersphere.runs.pretraining import pretrain
 
+    if given.get("dry_run"):
+        print(pretrain(**given))
+        return
     run = pretrain(**given)
     if is_main_process():
         steps = f"{run.step} step{'' if run.step == 1 else 's'} in {run.seconds:.0f} s"

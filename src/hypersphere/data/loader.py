@@ -9,13 +9,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from hypersphere.data.images import Images
-from hypersphere.data.pixel_cache import CachedReader, Place, keep_decoded
+from hypersphere.data.pixel_cache import CachedReader, Place, keep_decoded, place_of
 from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.data.worker_stream import Decoded, Make, Reader, Stream, Wanted, used_places
 from hypersphere.util.console import progress_bar
@@ -274,6 +274,15 @@ class StreamLoader:
             fill=fill,
             unreadable=self.unreadable,
         )
+
+
+def decode_place(
+    images: Images | StreamedImages, pipeline: ViewPipeline, cache: Place, device: torch.device
+) -> tuple[Place | Literal["nowhere"], float]:
+    """Where a loader would keep decoded images, and their bytes; "nowhere" if they are in memory already."""
+    if isinstance(images, Images):
+        return "nowhere", 0.0
+    return place_of(images.reader, decode_side(pipeline), cache, device)
 
 
 class Crops:

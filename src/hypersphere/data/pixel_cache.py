@@ -122,6 +122,14 @@ def keep_decoded(
     return found or shared[machine] or (None, False)
 
 
+def place_of(reader: Reader, side: int | None, place: Place, device: torch.device) -> tuple[Place, float]:
+    """Where `keep_decoded` would keep the images, and about how many bytes they take."""
+    if place == "off" or not len(reader):
+        return "off", 0.0
+    estimate = _estimate(reader, side)
+    return _choose(place, estimate, device, named=True)[0], estimate
+
+
 def _decode(
     reader: Reader, side: int | None, place: Place, device: torch.device, workers: int, progress: bool
 ) -> tuple[CachedReader, bool] | None:

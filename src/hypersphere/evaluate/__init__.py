@@ -4,7 +4,7 @@ Probes know encoders and data, but not how the encoders were trained. May import
 `views` and everything below them.
 """
 
-from hypersphere.evaluate.features import Accuracy, accuracy, extract, features_of
+from hypersphere.evaluate.features import Accuracy, accuracy, chance_of, extract, features_of
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
@@ -19,6 +19,7 @@ __all__ = [
     "Evaluation",
     "KnnMonitor",
     "accuracy",
+    "chance_of",
     "evaluate_encoder",
     "extract",
     "features_of",

@@ -56,6 +56,24 @@ def accuracy(scores: Tensor, labels: Tensor) -> Accuracy:
     return Accuracy(*(100 * int(hits.sum()) / len(labels) for hits in (best[:, 0], best.any(dim=1))))
 
 
+def chance_of(labels: Tensor) -> float:
+    """Accuracy in per cent of always answering with the most frequent class.
+
+    Args:
+        labels: Classes of shape (N,); those below 0 are unknown and do not count.
+
+    Returns:
+        100 / C for C equally frequent classes; NaN if no class is known.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> hs.evaluate.chance_of(torch.tensor([0, 1, 1, 1, -1]))
+        75.0
+    """
+    known = labels[labels >= 0]
+    return 100 * int(known.bincount().max()) / len(known) if len(known) else math.nan
+
+
 def nonzero_rows(features: Tensor) -> Tensor:
     """Features without rows of zeros. Zeros would count as evenly spread, and an encoder that is dead as good."""
     return features[features.any(dim=1)]

@@ -1,7 +1,8 @@
 """Several probes of one encoder, as one table."""
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import (
     Accuracy,
+    chance_of,
     encode,
     extract,
     features_of,
@@ -27,7 +29,7 @@ from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.probes import EVERY_PROBE, PROBES
 from hypersphere.sphere import alignment, lidar
-from hypersphere.util.console import progress_bar
+from hypersphere.util.console import Progress, duration, progress_bar
 from hypersphere.views import ViewPipeline
 
 Evaluation = dict[str, dict[str, float]]  # measures by probe
@@ -41,6 +43,8 @@ LABEL_FREE = (  # measures of `sphere`, of held-out features
     "cluster_learnability",
     "intrinsic_dimension",
 )
+BASELINE = "random/"  # before the name of a probe of the baseline
+LONG = 20.0  # seconds of a probe that is announced
 VIEWED, VIEWS = 1000, 10  # LiDAR and alignment: at most so many held-out images, and views of each
 
 
@@ -56,8 +60,10 @@ def evaluate_encoder(
     seed: int = 0,
     precision: torch.dtype = torch.float32,
     progress: bool = False,
+    baseline: Callable[[], nn.Module] | None = None,
+    after_probe: Callable[[Evaluation], None] = lambda found: None,
 ) -> Evaluation:
-    """Run several probes on one encoder, and measure its held-out features on the sphere.
+    """Run several probes on one encoder, cheap ones first, and measure its held-out features on the sphere.
 
     Args:
         encoder: A module that maps images of shape (B, C, H, W) to features of shape (B, D).
@@ -70,10 +76,14 @@ def evaluate_encoder(
         seed: Seed of the order of images in probes that train.
         precision: dtype in which the encoder computes.
         progress: Whether to show progress bars.
+        baseline: Returns an encoder to compare with, such as an untrained one. The probes that need only features
+            are run on it, too.
+        after_probe: Called with the measures of each probe when it ends.
 
     Returns:
         Measures by probe, accuracies in per cent: `{"knn": {"top1": ..., "top5": ...}, ...}`. "sphere" has measures
-        of the held-out features that need no labels.
+        of the held-out features that need no labels. With a baseline its measures are called such as "random/knn",
+        and "labels" has the number of classes and the accuracy of chance.
 
     Raises:
         UserError: If a probe is unknown, fewer than two held-out images have labels, or features are not finite.
@@ -97,36 +107,78 @@ def evaluate_encoder(
     for features in (sets[0], queries):
         if bad := int((~features.isfinite().all(dim=1)).sum()):
             raise UserError(f"{bad} of {len(features)} images have features of NaN or infinity: did the run diverge?")
-    found = _probe_features(sets, probes, neighbours, temperature)
+    found: Evaluation = {}
 
-    def trained(probe: Callable[..., Accuracy], some: Loader, title: str, epochs: int) -> dict[str, float]:
+    def add(measured: Evaluation) -> None:
+        found.update(measured)
+        after_probe(measured)
+
+    for measured in _probe_features(sets, probes, neighbours, temperature):
+        add(measured)
+    add({"sphere": _measure_sphere(queries, lambda: _features_of_views(encoder, test, precision))})
+    if baseline is not None:
+        add({"labels": {"classes": len(sets[1].unique()), "chance": chance_of(truth)}})
+        for measured in _probe_baseline(baseline(), train, test, probes, neighbours, temperature, precision):
+            add(measured)
+
+    def trained(name: str, probe: Callable[..., Accuracy], some: Loader, title: str, epochs: int) -> dict[str, float]:
         with progress_bar(title, epochs, show=progress) as bar:
-            options = {"epochs": epochs, "seed": seed, "precision": precision, "after_epoch": bar.update}
+            options = {
+                "epochs": epochs,
+                "seed": seed,
+                "precision": precision,
+                "after_epoch": _announced(bar, name, epochs),
+            }
             return probe(encoder, some, test, **options)._asdict()
 
     if "linear" in probes:
-        found["linear"] = trained(linear, train, "linear probe", linear_epochs)
+        add({"linear": trained("linear", linear, train, "linear probe", linear_epochs)})
     for name, (share, epochs) in LABELS.items():
         if name in probes:
             some = few_labels(train, share)
-            found[name] = {**trained(fine_tune, some, name, epochs), "labels": len(some)}
-    found["sphere"] = _measure_sphere(queries, lambda: _features_of_views(encoder, test, precision))
+            add({name: {**trained(name, fine_tune, some, name, epochs), "labels": len(some)}})
     return found
 
 
-def _probe_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Evaluation:
-    """The probes that need only features."""
-    found: Evaluation = {}
+def _announced(bar: Progress, name: str, epochs: int) -> Callable[[int], None]:
+    """Move a bar after each epoch, and after the first one say how long all will take, if that is long."""
+    began = time.monotonic()
+
+    def after_epoch(epoch: int) -> None:
+        if epoch == 1 and (seconds := (time.monotonic() - began) * epochs) > LONG:
+            bar.line(f"{name}: about {duration(seconds)} for {epochs} epochs; what is finished is kept after Ctrl-C")
+        bar.update(epoch)
+
+    return after_epoch
+
+
+def _probe_baseline(
+    encoder: nn.Module,
+    train: Loader,
+    test: Loader,
+    probes: Sequence[str],
+    neighbours: int,
+    temperature: float,
+    precision: torch.dtype,
+) -> Iterator[Evaluation]:
+    """The probes that need only features, of another encoder."""
+    if not {*probes} & {"few-shot", "knn", "linear-cached"}:
+        return
+    sets = (*features_of(train, encoder, precision), *features_of(test, encoder, precision))
+    for measured in _probe_features(sets, probes, neighbours, temperature):
+        yield {f"{BASELINE}{name}": values for name, values in measured.items()}
+
+
+def _probe_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Iterator[Evaluation]:
+    """The probes that need only features, one after the other."""
     if "few-shot" in probes:
-        for shots in (1, 5):
-            mean, half = few_shot(*sets, shots=shots)
-            found[f"{shots}-shot"] = {"top1": mean, "interval": half}
+        shots = {f"{count}-shot": few_shot(*sets, shots=count) for count in (1, 5)}
+        yield {name: {"top1": mean, "interval": half} for name, (mean, half) in shots.items()}
     if "knn" in probes:
         settings = {"k": min(neighbours, len(sets[0])), "temperature": temperature}
-        found["knn"] = {**knn(*sets, neighbours, temperature)._asdict(), **settings, "range": knn_range(*sets)}
+        yield {"knn": {**knn(*sets, neighbours, temperature)._asdict(), **settings, "range": knn_range(*sets)}}
     if "linear-cached" in probes:
-        found["linear-cached"] = linear_cached(*sets)._asdict()
-    return found
+        yield {"linear-cached": linear_cached(*sets)._asdict()}
 
 
 def _measure_sphere(features: Tensor, features_of_views: Callable[[], Tensor]) -> dict[str, float]:
@@ -195,6 +247,11 @@ class KnnMonitor:
     ) -> None:
         self.every, self.train, self.test, self.view = every, train.labelled, test, center_view(recipe)
         self.neighbours, self.temperature, self.precision = neighbours, temperature, precision
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of the held-out images."""
+        return self.test.labels
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         sets = (self.train, self.test)

@@ -2,15 +2,16 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images
-from hypersphere.data.loader import center_view, images_that_fit
+from hypersphere.data.loader import View, center_view, images_that_fit
 from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, GradientMonitor, Losses, SpreadMonitor
 from hypersphere.distributed.collectives import world_size
@@ -28,7 +29,14 @@ SCALE = 1024.0  # of the loss in float16, so that its gradients neither vanish n
 
 
 def monitors_of(
-    config: Config, method: Method, learnt: Images, held_out: Images, how: Execution, *, whole: bool = True
+    config: Config,
+    method: Method,
+    learnt: Images,
+    held_out: Images,
+    how: Execution,
+    *,
+    whole: bool = True,
+    start: Callable[[], nn.Module] | None = None,
 ) -> list[Monitor]:
     """What to measure during training: k-NN accuracy, energies by layer, spread, and gradients of the regularizer.
 
@@ -41,6 +49,7 @@ def monitors_of(
         held_out: Held-out images in memory.
         how: Device and precision.
         whole: Whether `learnt` are all training images, in their order.
+        start: Returns the encoder with which the run began, to measure its k-NN accuracy once, too. None: it is known.
     """
     if config.knn_every == 0:
         return []
@@ -50,13 +59,55 @@ def monitors_of(
     if len(held_out) < 2:  # one image has no pair, and nothing to vary with
         return []
     shown = held_out[dataset.some(len(held_out), SHOWN).to(held_out.labels.device)]
-    knn = KnnMonitor(config.knn_every, known, held_out, views, *dataset.voting, how.precision)
+    knn: Monitor
+    knn = accuracy = KnnMonitor(config.knn_every, known, held_out, views, *dataset.voting, how.precision)
+    if start is not None:
+        some = dataset.some(len(learnt), SHOWN).to(learnt.labels.device)
+        knn = KnnSinceStart(accuracy, start, learnt[some].pixels if config.init is None else None, center_view(views))
     parts = {name: part for name, part in method.named_children() if has_neurons(part)}
     energies = EnergyMonitor(config.knn_every, partial(_middles, views, shown, how), parts, how.precision)
     spread = SpreadMonitor(config.knn_every, partial(_pairs, Views(views, config.seed), shown), how.precision)
     votes = len(held_out.classes) > 1 and len(known) > 0 and len(held_out.labelled) > 0
     gradients = _gradients(config, method, learnt, how) if whole or not method.growing else []
     return [energies, spread, *gradients, *[knn] * votes]
+
+
+class KnnSinceStart:
+    """k-NN accuracy, and once that of the encoder with which the run began, as `knn_at_start`.
+
+    Args:
+        knn: Measures k-NN accuracy.
+        start: Returns the encoder.
+        pixels: Images for its BatchNorm statistics: with the initial ones, 0 and 1, it would not normalize. None if it
+            was trained before.
+        view: Makes its input.
+    """
+
+    def __init__(self, knn: KnnMonitor, start: Callable[[], nn.Module], pixels: Tensor | None, view: View) -> None:
+        self.knn, self.every, self.labels = knn, knn.every, knn.labels
+        self.start: Callable[[], nn.Module] | None = start
+        self.pixels, self.view = pixels, view
+
+    def __call__(self, encoder: nn.Module) -> dict[str, float]:
+        found = self.knn(encoder)
+        if self.start is not None:
+            found["knn_at_start"] = self.knn(self._started())["knn"]
+            self.start = None
+        return found
+
+    def _started(self) -> nn.Module:
+        assert self.start is not None
+        encoder = self.start()
+        if self.pixels is not None:
+            put_batch_statistics(encoder, self.pixels, self.view)
+        return encoder
+
+
+def put_batch_statistics(encoder: nn.Module, pixels: Tensor, view: View) -> None:
+    """Give an encoder that was never trained the BatchNorm statistics of some images."""
+    parts = pixels.tensor_split(1 + len(pixels) // min(500, images_that_fit(pixels, view)))
+    with torch.random.fork_rng(devices=[pixels.device] if pixels.is_cuda else []), torch.no_grad():  # dropout draws
+        update_bn(map(view, parts), encoder)
 
 
 def _gradients(config: Config, method: Method, learnt: Images, how: Execution) -> list[Monitor]:

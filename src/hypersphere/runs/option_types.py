@@ -68,6 +68,7 @@ class RunOptions(TypedDict, total=False):
     save_every: int | None
     log_every: int
     knn_every: int
+    track: str | Sequence[Literal["tensorboard", "wandb", "mlflow"]]
     on_collapse: Literal["warn", "stop"]
 
     # options of methods

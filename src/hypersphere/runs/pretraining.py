@@ -1,13 +1,14 @@
 """Pretrain an encoder: build data, method and trainer from a config, and train. Behind the CLI and `hs.pretrain`."""
 
 import contextlib
+import copy
 import glob
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Method, name_of
 from hypersphere.methods.base import HEADS
-from hypersphere.nn import check_encoder
+from hypersphere.nn import check_encoder, features_of
 from hypersphere.runs.build import (
     build_method,
     plan_of,
@@ -46,31 +47,46 @@ from hypersphere.runs.build import (
     try_encoder,
     view_pipeline,
 )
+from hypersphere.runs.estimate import estimate_of, proposal
 from hypersphere.runs.inactive_options import inactive_options, unused_options
 from hypersphere.runs.initial_weights import check_init
 from hypersphere.runs.machine import Execution, pick_device, pick_precision, provenance, training_execution
+from hypersphere.runs.measured_words import LEGEND, MeasuredWords
 from hypersphere.runs.memory import check_memory, memory_errors_as_user_errors
 from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.option_types import RunOptions
 from hypersphere.runs.recipes import located, recipe_for
-from hypersphere.runs.run import Run, RunRecord, load_config, put_state
+from hypersphere.runs.run import Run, RunRecord, initial_encoder, load_config, put_state
 from hypersphere.train import (
     Log,
+    Monitor,
     Plan,
     RunInterrupted,
     Trainer,
     save_checkpoint,
     train,
 )
-from hypersphere.train.checkpoint import CHECKPOINT, has_checkpoint, latest_checkpoint
-from hypersphere.util.console import notify, pluralize, print_error, progress_bar
+from hypersphere.train.checkpoint import (
+    CHECKPOINT,
+    has_checkpoint,
+    latest_checkpoint,
+    load_checkpoint,
+    remove_previous,
+)
+from hypersphere.train.epoch_lines import EpochLines
+from hypersphere.train.trackers import Trackers, check_trackers
+from hypersphere.util.console import Progress, notify, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, next_free_folder, write_json
 from hypersphere.util.launcher import is_main_process, job, launched
 from hypersphere.util.records import read_record
 from hypersphere.util.references import allow, is_reference
 from hypersphere.util.trust import remember
 
+if TYPE_CHECKING:
+    from hypersphere.runs.dry_run import DryRun
+
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
+SHORT = 60.0  # seconds of a run whose estimate is not worth a line
 WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
 UNREADABLE = "unreadable.tsv"  # in a run's folder: images that could not be read
 
@@ -81,9 +97,21 @@ def pretrain(
     data: Any = None,
     *,
     resume: str | os.PathLike[str] | None = None,
+    dry_run: Literal[False] = False,
     progress: bool = True,
     **options: Unpack[RunOptions],
 ) -> Run: ...
+
+
+@overload
+def pretrain(
+    method: str | type[Method] | None = None,
+    data: Any = None,
+    *,
+    dry_run: Literal[True],
+    progress: bool = True,
+    **options: Any,
+) -> "DryRun": ...
 
 
 @overload
@@ -92,6 +120,7 @@ def pretrain(
     data: Any = None,
     *,
     resume: str | os.PathLike[str] | None = None,
+    dry_run: Literal[False] = False,
     progress: bool = True,
     **options: Any,
 ) -> Run: ...
@@ -102,9 +131,10 @@ def pretrain(
     data: Any = None,
     *,
     resume: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
     progress: bool = True,
     **options: Any,
-) -> Run:
+) -> "Run | DryRun":
     """Train an encoder without labels.
 
     Args:
@@ -114,12 +144,15 @@ def pretrain(
             images, (images, labels) or a dictionary; a torch or Hugging Face dataset; or a function at the top of a
             module that returns one of these. Images are uint8 arrays, or floats from 0 to 1.
         resume: Folder of a run to continue. Other arguments must be the same as when it began.
-        progress: Whether to show a progress bar.
+        dry_run: Only check the run, measure a few updates, and return what it would do and need (`print` shows it).
+            Nothing is trained or written.
+        progress: Whether to show a line for each epoch, and a progress bar.
         **options: Fields of `hypersphere.config.Config`, such as `epochs=50`; `hypersphere pretrain METHOD --help`
             explains them.
 
     Returns:
-        The finished run: `run.encoder`, `run.evaluate()`, `run.path`.
+        The finished run: `run.encoder`, `run.evaluate()`, `run.path`. With `dry_run` its options and an estimate of its
+        time, memory and disk.
 
     Raises:
         UserError: If an option or the data cannot be used.
@@ -146,7 +179,14 @@ def pretrain(
                 "missing `data`: pass a folder of images, or the name of a dataset such as cifar10 or digits"
             )
         check_early(**options)
-        return start(recipe_for(method, **options), progress=progress)
+        config = recipe_for(method, **options)
+        if dry_run:
+            from hypersphere.runs.dry_run import dry_run as tried
+
+            return tried(checked(config))
+        return start(config, progress=progress)
+    if dry_run:
+        raise UserError("`dry_run` applies to new runs, not to `resume`")
     for name in filter(is_reference, (method, *options.values())):
         allow(name)
     folder = Path(resume)
@@ -191,21 +231,38 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
         advice = (
             "if the images have moved there, pass it as `root`" if moved else "`resume` alone continues it as it began"
         )
+        if name == "epochs" and _is_finished(Path(path), saved):
+            advice = f"it is finished; to start a new run from its weights, pass `init` {path} instead of `resume`"
         raise UserError(f"cannot resume {path}: {conflict}; {advice}")
     Dataset.resolve(wanted).check_root()
     return saved.replace(**vars(wanted))  # whose hash may count options that its method no longer has
 
 
+def _is_finished(path: Path, config: Config) -> bool:
+    """Whether the last checkpoint of a run is that of its last step; False if that cannot be told."""
+    try:
+        images = read_record(path / "run.json", RunRecord)["training_images"]
+        return load_checkpoint(path / CHECKPOINT)["step"] == config.epochs * (images // config.batch)
+    except (UserError, KeyError):
+        return False
+
+
 def start(config: Config, *, progress: bool = True) -> Run:
     """Begin a run. Its folder is created after all checks have passed."""
+    return _train(checked(config), None, progress)
+
+
+def checked(config: Config) -> Config:
+    """The config of a new run as it is saved, after the checks that need no images."""
     config = located(config)
     check_init(config.init)
+    check_trackers(config.track)
     precision = pick_precision(config.precision, pick_device(config.device))
     Dataset.resolve(config).check_root(begun=False)
     if names := unused_options(config):
         plural = "s" * (len(names) > 1)
         notify(f"ignored option{plural} {', '.join(names)}: no effect on {config.title} with {config.data}")
-    return _train(config.replace(precision=precision), None, progress)
+    return config.replace(precision=precision)
 
 
 def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
@@ -250,10 +307,10 @@ def _train_jointly(config: Config, path: Path | None, how: Execution, progress: 
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(split.train)))
         begin = result_of_first(lambda: path is None or not has_checkpoint(path))
-        trainer = agreed(lambda: _new_trainer(config, how, train_images, begin))
+        trainer = agreed(lambda: new_trainer(config, how, train_images, begin))
         agreed(lambda: trainer.method.check(plan.images))
         if path is None:
-            _announce(config, split)
+            announce(config, split)
         run = Run(path or result_of_first(lambda: _new_folder(config)), config, trainer.method, 0, 0.0)
         run.dataset = dataset  # keeps an object in memory alive
         with contextlib.ExitStack() as owned:
@@ -281,7 +338,7 @@ def _write_record(file: Path, record: dict[str, Any]) -> None:
     remember(file)
 
 
-def _announce(config: Config, split: Split) -> None:
+def announce(config: Config, split: Split) -> None:
     """Print the plan of a new run, and warnings about it."""
     train, held_out = split
     for name in (config.method, config.encoder, config.data):
@@ -299,7 +356,7 @@ def _announce(config: Config, split: Split) -> None:
         notify(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")
 
 
-def _new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> Trainer:
+def new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> Trainer:
     check_memory(config, images.channels, len(images.classes), how.device)
     torch.manual_seed(config.seed)
     method = build_method(config, images.channels, len(images.classes), begin=begin)
@@ -349,7 +406,6 @@ def _run_plan(
     config, workers = run.config, run.dataset.workers
     loader = images.loader(view_pipeline(config), config.seed, trainer.device, workers, progress, config.cache)
     loader.prepare()
-    whole = len(train_images) == len(images)
     began = time.monotonic() - run.seconds
 
     def save() -> None:
@@ -359,7 +415,8 @@ def _run_plan(
 
     if config.init is not None and trainer.step == 0:
         run_on_first(save)  # the init file may have changed or gone when the run is resumed
-    log = agreed(lambda: Log(run.path, trainer.step) if rank() == 0 else None)
+    log = agreed(lambda: _log(run, trainer.step) if rank() == 0 else None)
+    monitors = _monitors(run, trainer, images, train_images, held_out, how) if rank() == 0 else []
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
     trial = partial(trial_update, config, trainer.method, how, train_images)
@@ -371,14 +428,54 @@ def _run_plan(
             plan,
             log=log,
             save=save,
-            monitors=monitors_of(config, trainer.method, train_images, held_out, how, whole=whole)
-            if rank() == 0
-            else (),
+            monitors=monitors,
             alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics, _useless_options(config)),
             progress=bar,
+            lines=_epoch_lines(run, trainer, plan, monitors, bar) if progress else None,
             features=partial(_features, run, trainer, images),
         )
         run.step, run.seconds = trainer.step, time.monotonic() - began
+        run_on_first(lambda: remove_previous(run.path / CHECKPOINT, plan.steps))
+
+
+def _log(run: Run, step: int) -> Log:
+    return Log(run.path, step, Trackers(run.config.track, run.path, run.config.to_json()))
+
+
+def _monitors(
+    run: Run, trainer: Trainer, images: ImageSet, train_images: Images, held_out: Images, how: Execution
+) -> list[Monitor]:
+    """What to measure; the k-NN accuracy at the start, too, unless it is known already."""
+    encoder = copy.deepcopy(trainer.method.encoder) if trainer.step == 0 else None
+    known = any("knn_at_start" in line for line in run.metrics)
+    return monitors_of(
+        run.config,
+        trainer.method,
+        train_images,
+        held_out,
+        how,
+        whole=len(train_images) == len(images),
+        start=None if known else lambda: encoder or initial_encoder(run.config),
+    )
+
+
+def _epoch_lines(run: Run, trainer: Trainer, plan: Plan, monitors: Sequence[Monitor], bar: Progress) -> EpochLines:
+    start = "random encoder" if run.config.init is None else "at the start"
+    words = MeasuredWords(monitors, features_of(trainer.method.encoder), start, run.metrics)
+    if monitors:
+        notify(LEGEND)
+    warm_up = 12 if trainer.capture else 1  # updates before a graph of them is recorded
+    return EpochLines(plan, trainer.step, bar, words, partial(_show_estimate, run, trainer, plan, bar), warm_up)
+
+
+def _show_estimate(run: Run, trainer: Trainer, plan: Plan, bar: Progress, update: float) -> None:
+    """Show what the run will need, if it takes more than a moment, and what would fit if that is too much."""
+    estimate = estimate_of(run.config, plan, trainer.method, update, trainer.device)
+    if estimate.seconds < SHORT:
+        return
+    bar.line(f"hypersphere: {estimate}")
+    if estimate.long and (fitting := proposal(run.config, plan, update)):
+        bar.line(f"hypersphere: to fit this CPU, stop with Ctrl-C and start again with {fitting}")
 
 
 def _useless_options(config: Config) -> set[str]:
@@ -457,12 +554,18 @@ def _default_folder(config: Config) -> Path:
 
 def _new_folder(config: Config) -> Path:
     """The folder `out`, which must be empty, or the next free one in runs/."""
+    folder = checked_out(config)
+    return folder if folder.is_dir() and folder == config.out else next_free_folder(folder)
+
+
+def checked_out(config: Config) -> Path:
+    """The folder `out`, after checking that it is empty or does not exist; or that of a run which names none."""
     if config.out is None:
-        return next_free_folder(_default_folder(config))
+        return _default_folder(config)
     if config.out.is_dir() and all(file.name.startswith((".lock", "run.json.")) for file in config.out.iterdir()):
         return config.out  # empty, or of a run that was killed before it wrote run.json
     if config.out.is_file():
         raise UserError(f"`out` {config.out} is a file: choose a folder")
     if config.out.exists():
         raise UserError(f"{config.out} is not empty: continue with `resume` {config.out}, or choose another `out`")
-    return next_free_folder(config.out)
+    return config.out

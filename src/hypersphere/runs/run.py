@@ -1,8 +1,8 @@
 """A run: its folder, config and encoder, and the evaluation of the encoder with probes."""
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -16,6 +16,7 @@ from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Holdout, Images, Lo
 from hypersphere.data.file_datasets import FILES, saved_files
 from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
+from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     Evaluation,
@@ -42,6 +43,8 @@ from hypersphere.util.records import read_record
 from hypersphere.util.trust import check_code, is_trusted
 from hypersphere.util.trust import trust as trust_path
 from hypersphere.views import ViewPipeline
+
+STATISTICS = 1000  # images for the BatchNorm statistics of an untrained encoder
 
 
 class RunRecord(TypedDict):
@@ -151,7 +154,7 @@ class Run:
         transfer: str | Sequence[str] = (),
         progress: bool = False,
     ) -> Evaluation:
-        """Evaluate the encoder with probes, and add the results to evaluation.json.
+        """Evaluate the encoder with probes, and add the result of each to evaluation.json when it ends.
 
         Args:
             probes: Names of probes (None: linear, linear-cached, knn and few-shot; with `transfer` linear-cached
@@ -166,7 +169,9 @@ class Run:
         Raises:
             UserError: If a probe or dataset is unknown, or if the images have no labels.
         """
-        found = self.measure(probes, holdout, transfer=transfer, progress=progress)
+        found = self.measure(
+            probes, holdout, transfer=transfer, progress=progress, after_probe=lambda part: self.keep(part, holdout)
+        )
         self.keep(found, holdout)
         return found
 
@@ -177,22 +182,53 @@ class Run:
         *,
         transfer: str | Sequence[str] = (),
         progress: bool = False,
+        baseline: bool = False,
+        after_probe: Callable[[Evaluation], None] = lambda found: None,
     ) -> Evaluation:
-        """As `evaluate`, but do not write the results."""
+        """As `evaluate`, but do not write the results.
+
+        Args:
+            probes: As in `evaluate`.
+            holdout: As in `evaluate`.
+            transfer: As in `evaluate`.
+            progress: As in `evaluate`.
+            baseline: Whether to run cheap probes on an untrained encoder, too.
+            after_probe: Called with the results of each probe when it ends.
+        """
         others = _names(transfer)
         probes = _names(probes if probes is not None else TRANSFER_PROBES if others else PROBES)
         if not probes:
             raise UserError(f"`probes` must be one or more of {', '.join(EVERY_PROBE)}")
         holdout = holdout or self.config.holdout
         if others:
-            return self._transfer(probes, holdout, others, progress)
+            return self._transfer(
+                probes, holdout, others, progress=progress, baseline=baseline, after_probe=after_probe
+            )
         if holdout == "validation" and self.config.holdout == "test":
             raise UserError(
                 f"{self.path} was trained on the validation images: evaluate it on the test set (`holdout` test)"
             )
-        return evaluate_on(self.encoder, self.config, probes, holdout, run=self.path, progress=progress)
+        return evaluate_on(
+            self.encoder,
+            self.config,
+            probes,
+            holdout,
+            run=self.path,
+            progress=progress,
+            baseline=baseline,
+            after_probe=after_probe,
+        )
 
-    def _transfer(self, probes: Sequence[str], holdout: Holdout, others: Sequence[str], progress: bool) -> Evaluation:
+    def _transfer(
+        self,
+        probes: Sequence[str],
+        holdout: Holdout,
+        others: Sequence[str],
+        *,
+        progress: bool,
+        baseline: bool,
+        after_probe: Callable[[Evaluation], None],
+    ) -> Evaluation:
         available = [name for name in (*SOURCES, *FILE_SOURCES) if name != self.config.data]
         paths = {}
         for name in others:
@@ -207,8 +243,19 @@ class Run:
             paths[name] = dataset.name
         found: Evaluation = {}
         for name, path in paths.items():
-            measured = evaluate_on(self.encoder, self.config, probes, holdout, data=path, progress=progress)
-            found |= {f"transfer/{name.strip('/')}/{probe}": values for probe, values in measured.items()}
+            named = partial(_prefixed, f"transfer/{name.strip('/')}/")
+            found |= named(
+                evaluate_on(
+                    self.encoder,
+                    self.config,
+                    probes,
+                    holdout,
+                    data=path,
+                    progress=progress,
+                    baseline=baseline,
+                    after_probe=lambda part, named=named: after_probe(named(part)),  # type: ignore[misc]
+                )
+            )
         return found
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
@@ -220,6 +267,10 @@ class Run:
     def evaluations(self) -> dict[str, Any]:
         """The content of evaluation.json: `hash`, `step`, and results by held-out set and probe."""
         return read_evaluations(self.path)
+
+
+def _prefixed(prefix: str, found: Evaluation) -> Evaluation:
+    return {f"{prefix}{probe}": values for probe, values in found.items()}
 
 
 def _names(given: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:
@@ -235,8 +286,13 @@ def evaluate_on(
     data: str | None = None,
     run: Path | None = None,
     progress: bool = False,
+    baseline: bool = False,
+    after_probe: Callable[[Evaluation], None] = lambda found: None,
 ) -> Evaluation:
-    """Evaluate an encoder on the dataset of a config, or on `data`, on the device of the encoder."""
+    """Evaluate an encoder on the dataset of a config, or on `data`, on the device of the encoder.
+
+    With `baseline`, an untrained encoder of the config is evaluated by the cheap probes, too.
+    """
     device, pipeline, data = device_of(encoder), view_pipeline(config), data or config.data
     if data != config.data:
         config = config.replace(data=data, labels=None, size=pipeline.size)
@@ -244,7 +300,11 @@ def evaluate_on(
     dataset = Dataset.resolve(config)
     train, held_out = _loaders(dataset, holdout, pipeline, config.seed, device, run, progress)
     if not len(train) or not len(held_out):
-        raise UserError(f"{data} has no labels, which probes need: use hypersphere diagnose instead")
+        instead = f"hypersphere diagnose {run or 'RUN'} measures spread and collapse without labels"
+        raise UserError(
+            f"{data} has no labels, which probes need: {instead}, report shows neighbours and a map, and `transfer` "
+            "measures on images with labels"
+        )
     neighbours, temperature = dataset.voting
     how = evaluation_execution(config, device)
     with how.applied():
@@ -258,7 +318,18 @@ def evaluate_on(
             seed=config.seed,
             precision=how.precision,
             progress=progress,
+            baseline=(lambda: _untrained(config, train, device)) if baseline else None,
+            after_probe=after_probe,
         )
+
+
+def _untrained(config: Config, images: Loader, device: torch.device) -> nn.Module:
+    """An encoder with random weights, and the BatchNorm statistics of some images."""
+    encoder = initial_encoder(config.replace(init=None, device=str(device)))
+    some = images[evenly(len(images), STATISTICS).to(images.labels.device)]
+    with torch.no_grad():
+        update_bn((inputs for inputs, _ in some.centers()), encoder)
+    return encoder
 
 
 def _loaders(

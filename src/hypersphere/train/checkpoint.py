@@ -3,6 +3,7 @@
 torch writes a zip file with a CRC-32 of every tensor, but does not compare it when loading. We do.
 """
 
+import contextlib
 import io
 import pickle
 import warnings
@@ -35,6 +36,8 @@ class _State(TypedDict):
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint atomically. The one that it replaces stays beside it as checkpoint.previous.pt.
 
+    `remove_previous` removes that when the run has finished.
+
     Args:
         path: The file.
         state: Tensors, numbers, strings, and dicts and lists of these.
@@ -54,6 +57,19 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     write_atomically(path, buffer.getbuffer(), keep=path.with_name(PREVIOUS))
+
+
+def remove_previous(path: Path, step: int) -> None:
+    """Remove the checkpoint before the last one of a finished run, after reading the last one back.
+
+    Args:
+        path: The last checkpoint.
+        step: Its step. If it is damaged, or of another step, the one before stays.
+    """
+    previous = path.with_name(PREVIOUS)
+    with contextlib.suppress(UserError, OSError):
+        if previous.exists() and load_checkpoint(path)["step"] == step:
+            previous.unlink()
 
 
 def has_checkpoint(folder: Path) -> bool:

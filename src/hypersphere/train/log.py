@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.errors import UserError
+from hypersphere.train.trackers import Trackers
 from hypersphere.util.files import write_atomically
 from hypersphere.util.records import check_record
 
@@ -16,6 +17,7 @@ class Log:
     Args:
         folder: The run's folder.
         step: Step that the run resumes at; later lines are removed.
+        trackers: Services that get a copy of each line.
 
     Example:
         >>> import tempfile, pathlib
@@ -28,12 +30,13 @@ class Log:
         [{'step': 1, 'loss': 0.5}]
     """
 
-    def __init__(self, folder: Path, step: int = 0) -> None:
+    def __init__(self, folder: Path, step: int = 0, trackers: Trackers | None = None) -> None:
         self.path = folder / "metrics.jsonl"
         kept = [line for line in read_metrics(self.path) if line["step"] <= step]
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
         self._board = _tensorboard(folder, step)
+        self._trackers = trackers
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Append a line. Raises a UserError if the file cannot be written."""
@@ -46,12 +49,16 @@ class Log:
         except OSError as error:
             self._board = None
             raise UserError(f"could not write the log in {self.path.parent}: {error.strerror}") from None
+        if self._trackers is not None:
+            self._trackers.write(step, values)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # `write` has reported it
             self._file.close()
             if self._board is not None:
                 self._board.close()
+        if self._trackers is not None:
+            self._trackers.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

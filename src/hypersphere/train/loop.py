@@ -11,6 +11,7 @@ from hypersphere.distributed.collectives import agreed, broadcast_from_first, ru
 from hypersphere.methods import Batch, Features
 from hypersphere.optim import warmup_cosine
 from hypersphere.train.capture import CapturedUpdate
+from hypersphere.train.epoch_lines import EpochLines
 from hypersphere.train.log import Log
 from hypersphere.train.plan import Plan
 from hypersphere.train.record import Alarm, Monitor, Record
@@ -36,6 +37,7 @@ def train(
     monitors: Sequence[Monitor] = (),
     alarm: Alarm = lambda epoch, seen: None,
     progress: Progress | None = None,
+    lines: EpochLines | None = None,
     features: Features | None = None,
 ) -> None:
     """Train from the trainer's step to the end of the plan.
@@ -51,6 +53,7 @@ def train(
         monitors: Measure the encoder every few epochs.
         alarm: Gets the epoch and the values of the monitors, and may raise `Collapsed` to end the run.
         progress: A progress display.
+        lines: Shows a line for each epoch.
         features: Computes features of all images, for methods that cluster them.
 
     Raises:
@@ -66,7 +69,7 @@ def train(
     update = CapturedUpdate(trainer.update, trainer.device) if trainer.capture else trainer.update
     coming = feed(plan.order(start, trainer.device))
     with stop_requests() as stop, contextlib.closing(coming):
-        record = Record(trainer, plan, log, save, monitors, alarm, progress, stop)
+        record = Record(trainer, plan, log, save, monitors, alarm, progress, stop, lines)
         for step in range(start, plan.steps):
             if step % plan.steps_per_epoch == 0:
                 method.start_epoch(features)

@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from hypersphere.errors import Collapsed, Diverged
+from hypersphere.train.epoch_lines import EpochLines
 from hypersphere.train.log import Log
 from hypersphere.train.plan import Plan
 from hypersphere.train.stopping import without_interrupts
@@ -50,6 +51,7 @@ class Record:
     alarm: Alarm
     progress: Progress | None
     stop: list[int]
+    lines: EpochLines | None = None
 
     def __post_init__(self) -> None:
         self.seen: dict[str, float] = {}
@@ -59,18 +61,29 @@ class Record:
         step, plan, log = self.trainer.step, self.plan, self.log
         assert log is not None
         self.seen |= _write(log, step, plan, terms, lr)
+        if self.lines is not None:
+            self.lines.after_update(step, terms)
         epoch, place = divmod(step, plan.steps_per_epoch)
         if place == 0:
-            self.seen |= self._run_monitors(log, epoch)
+            self._after_epoch(log, epoch)
         if self.progress is not None:
             self.progress.update(step, _summary(self.seen))
         if self.due(step) or step == plan.steps or self.stop:
             self.save_once(terms)
 
+    def _after_epoch(self, log: Log, epoch: int) -> None:
+        if self.lines is not None:
+            self.lines.after_epoch()
+        measured = self._run_monitors(log, epoch)
+        self.seen |= measured
+        if self.lines is not None:
+            self.lines.show(epoch, measured)
+
     def _run_monitors(self, log: Log, epoch: int) -> dict[str, float]:
+        """Measure after the first and the last epoch, and every few in between."""
         values: dict[str, float] = {}
         for monitor in self.monitors:
-            if epoch % monitor.every == 0 or epoch == self.plan.epochs:
+            if epoch % monitor.every == 0 or epoch in (1, self.plan.epochs):
                 values |= monitor(self.trainer.method.encoder)
         if values:
             log.write(self.trainer.step, {"epoch": epoch, **values})

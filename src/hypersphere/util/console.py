@@ -83,10 +83,13 @@ class Progress:
     def update(self, done: int, note: str = "") -> None:
         """Report how many steps are done; `note` is shown beside the bar."""
 
+    def line(self, text: str) -> None:
+        """Show a line that stays, above the bar."""
+
 
 @contextlib.contextmanager
 def progress_bar(title: str, total: int, start: int = 0, show: bool = True) -> Iterator[Progress]:
-    """Show progress on standard error: a bar on a terminal or in a notebook, otherwise a line now and then.
+    """Show progress: a bar on a terminal or in a notebook, otherwise a line on standard error now and then.
 
     Args:
         title: Name of the task.
@@ -100,31 +103,105 @@ def progress_bar(title: str, total: int, start: int = 0, show: bool = True) -> I
     from rich.console import Console
 
     console = Console(stderr=True)
-    if console.is_terminal or console.is_jupyter:
+    if console.is_jupyter:
+        with contextlib.closing(_Notebook(title, total, start)) as shown:
+            yield shown
+    elif _is_terminal(console):
         with _bar(title, total, start, console) as bar:
             yield bar
     else:
         yield _Lines(title, total, start)
 
 
-class _Lines(Progress):
+def _is_terminal(console: Any) -> bool:
+    """Whether bars can be drawn; not in a file or a pipe, even if variables such as FORCE_COLOR ask for colours."""
+    with contextlib.suppress(AttributeError, ValueError):  # standard error may be closed, or a stand-in
+        return console.is_terminal and not console.is_dumb_terminal and sys.stderr.isatty()
+    return False
+
+
+class _Task(Progress):
+    """How far a task is, in words."""
+
     def __init__(self, title: str, total: int, start: int) -> None:
         self.title, self.total, self.start, self.done, self.note = title, total, start, start, ""
-        self.began = self.printed = time.monotonic()
+        self.began = time.monotonic()
+
+    def remaining(self) -> str:
+        """Time left, or time in all if the task is done."""
+        elapsed = time.monotonic() - self.began
+        if self.done >= self.total:
+            return f"{duration(elapsed)} in all"
+        return f"{duration(elapsed / max(1, self.done - self.start) * (self.total - self.done))} left"
+
+
+class _Lines(_Task):
+    def __init__(self, title: str, total: int, start: int) -> None:
+        super().__init__(title, total, start)
+        self.printed, self.has_lines = self.began, False
 
     def update(self, done: int, note: str = "") -> None:
         self.note = note or self.note
         now = time.monotonic()
-        if done == self.done or (now - self.printed < PLAIN_EVERY and done < self.total):
+        if done == self.done or (now - self.printed < PLAIN_EVERY and (done < self.total or self.has_lines)):
             return
         self.printed, self.done = now, done
-        left = (now - self.began) / max(1, done - self.start) * (self.total - done)
-        print_error(f"{self.title}: {100 * done // self.total} %, {duration(left)} left {self.note}")
+        print_error(f"{self.title}: {100 * done // self.total} %, {self.remaining()} {self.note}".rstrip())
+
+    def line(self, text: str) -> None:
+        print_error(text)
+        self.printed, self.has_lines = time.monotonic(), True
+
+
+class _Notebook(_Task):
+    """One output of a notebook cell, which is replaced: the last lines, and a bar below them.
+
+    It needs no widgets, so it is saved with the notebook, and shows the end of the task, too.
+    """
+
+    EVERY, KEPT, WIDTH = 0.25, 20, 24  # seconds between updates, lines, blocks of a bar
+
+    def __init__(self, title: str, total: int, start: int) -> None:
+        super().__init__(title, total, start)
+        self.lines: list[str] = []
+        self.handle: Any = None
+        self.shown = 0.0
+        self._show()
+
+    def update(self, done: int, note: str = "") -> None:
+        self.done, self.note = done, note or self.note
+        if time.monotonic() - self.shown >= self.EVERY:
+            self._show()
+
+    def line(self, text: str) -> None:
+        self.lines = [*self.lines, text][-self.KEPT :]
+        self._show()
+
+    def close(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        from IPython.display import display  # type: ignore[import-not-found]
+
+        self.shown = time.monotonic()
+        content = {"text/plain": "\n".join([*self.lines, self._bar()])}
+        if self.handle is None:
+            self.handle = display(content, raw=True, display_id=True)
+        else:
+            self.handle.update(content, raw=True)
+
+    def _bar(self) -> str:
+        share = self.done / max(1, self.total)
+        full = min(self.WIDTH, int(self.WIDTH * share))
+        blocks = "█" * full + "░" * (self.WIDTH - full)
+        left = self.remaining() if self.done > self.start else ""
+        return f"{self.title} {blocks} {100 * share:.0f} % {left} {self.note}".rstrip()
 
 
 @contextlib.contextmanager
 def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]:
     from rich import progress as rich
+    from rich.text import Text
 
     columns = (
         rich.TextColumn("{task.description}", markup=False),  # a path may have brackets
@@ -141,6 +218,9 @@ def _bar(title: str, total: int, start: int, console: Any) -> Iterator[Progress]
                 bars.update(task, completed=done, left="left" if done < total else "in all")
                 if note:
                     bars.update(task, note=note)
+
+            def line(self, text: str) -> None:
+                bars.console.print(Text(text), soft_wrap=True)
 
         yield Bar()
 
@@ -163,7 +243,7 @@ def live_lines(show: bool = True) -> Iterator[Callable[[Sequence[str]], None]]:
     from rich.console import Console
 
     console = Console(stderr=True)
-    if not show or not (console.is_terminal or console.is_jupyter):
+    if not show or not (_is_terminal(console) or console.is_jupyter):
         yield lambda lines: None
         return
     from rich.live import Live

@@ -1,0 +1,114 @@
+"""`pretrain --dry-run`: what a run would do and need on this machine, without creating anything."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from hypersphere.config import Config, format_value
+from hypersphere.data import Dataset
+from hypersphere.data.loader import decode_place
+from hypersphere.errors import UserError
+from hypersphere.runs.build import plan_of
+from hypersphere.runs.estimate import Estimate, Trial, estimate_of, proposal, try_updates
+from hypersphere.runs.machine import training_execution
+from hypersphere.runs.pretraining import announce, checked_out, new_trainer
+from hypersphere.util.free_memory import free_memory
+from hypersphere.util.launcher import launched
+
+TRIED = (64, 16)  # training and held-out images that are decoded
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a run would do and need. `print` shows it.
+
+    Attributes:
+        config: All options of the run.
+        folder: The folder that the run would create.
+        training_images: Number of training images.
+        held_out: Number of held-out images.
+        steps: Updates of the whole run.
+        estimate: Time, memory and disk, measured by a few updates.
+        micro_batch: Images that fit into memory at once, if those of the run do not; None otherwise.
+        proposal: Options that would fit this machine if the run takes many hours on a CPU; None otherwise.
+    """
+
+    config: Config
+    folder: str
+    training_images: int
+    held_out: int
+    steps: int
+    estimate: Estimate
+    micro_batch: int | None
+    proposal: str | None
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        options = {name: value for name, value in vars(self.config).items() if name not in self.config.inactive}
+        width = max(map(len, options))
+        yield f"options of {self.config.title} (hash {self.config.hash}):"
+        yield from (f"  {name:{width}}  {_in_words(value)}" for name, value in options.items())
+        yield f"plan: {self.steps:,} updates of {self.config.batch} images, into {self.folder}"
+        yield f"estimate: {self.estimate}"
+        if self.micro_batch:
+            yield f"memory: less than that is free; micro_batch {self.micro_batch} would fit"
+        if self.proposal:
+            yield f"to fit this CPU: {self.proposal}"
+        yield "dry run: nothing was trained or written"
+
+
+def _in_words(value: object) -> str:
+    return "–" if value is None or value == () else format_value(value)
+
+
+def dry_run(config: Config) -> DryRun:
+    """Check a run as its start does, and measure a few updates of it.
+
+    Raises:
+        UserError: If the run could not start.
+    """
+    if launched() > 1:
+        raise UserError("`dry_run` measures one process: start it without a launcher")
+    folder = checked_out(config)
+    how, dataset = training_execution(config), Dataset.resolve(config)
+    split = dataset.split(config.holdout)
+    began = time.monotonic()
+    images = dataset.in_memory(split, TRIED)
+    decoding = (time.monotonic() - began) / max(1, sum(map(len, images)))
+    train_images, held_out = (part.to(how.device) for part in images)
+    if len(held_out) < 2:
+        raise UserError(f"{config.data}: at least two images must be held out, got {len(held_out)}")
+    cuda = [how.device] if how.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), how.applied():
+        plan = plan_of(config, len(split.train))
+        trainer = new_trainer(config, how, train_images, begin=True)
+        trainer.method.check(plan.images)
+        announce(config, split)
+        trial = try_updates(config, plan, trainer.method, how, train_images)
+        estimate = estimate_of(config, plan, trainer.method, trial.update, how.device)
+    place, size = decode_place(split.train, dataset.pipeline(config.size), config.cache, how.device)
+    passes = {"nowhere": 0, "off": plan.epochs}.get(place, 1)
+    memory = trial.memory(plan.micro_batch)
+    estimate = replace(
+        estimate,
+        seconds=estimate.seconds + decoding * len(split.train) * passes,
+        memory=None if memory is None else memory + size * (place == ("gpu" if cuda else "memory")),
+        disk=estimate.disk + size * (place == "disk"),
+    )
+    fitting = proposal(config, plan, trial.update) if estimate.long else None
+    micro_batch = _fitting(plan.micro_batch, trial, free_memory(how.device))
+    return DryRun(
+        config, str(folder), len(split.train), len(split.held_out), plan.steps, estimate, micro_batch, fitting
+    )
+
+
+def _fitting(wanted: int, trial: Trial, free: int | None) -> int | None:
+    """The largest half, quarter, … of a micro-batch that fits into free memory; None if all of it does."""
+    if free is None or trial.each * (wanted - trial.images) <= free:
+        return None
+    halves = (wanted >> n for n in range(1, wanted.bit_length()) if wanted % 2**n == 0)
+    return next((half for half in halves if trial.each * (half - trial.images) <= free), 2)
