@@ -37,6 +37,7 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
             "stem": config.stem,
             "norm": config.norm,
             "dimensions": config.dimensions,
+            "size": preprocess.size,
         },
         "features": features_of(encoder),
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
@@ -80,9 +81,10 @@ def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str
         given = f"channels={channels}" if takes_channels(import_reference(config.encoder)) else ""
         return {module: _lines(module, f"{module}.{maker}({given})", list(_without_parametrizations(run.encoder)))}
     if library == "timm":
-        return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
+        options = _options(encoder.built_with)  # type: ignore[arg-type]
+        return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels}{options})', [])}
     if config.encoder not in ENCODERS:
-        options = "".join(f", {option}={value}" for option, value in OPTIONS.get(name, {}).items())
+        options = _options({**OPTIONS.get(name, {}), **encoder.built_with})  # type: ignore[dict-item]
         cut = f'model.set_submodule("{encoder.classified_at}", torch.nn.Identity())'
         return {"torchvision": _lines("torchvision", f'torchvision.models.get_model("{name}"{options})', [cut])}
     changes = list(_changes(config, channels, encoder))
@@ -90,6 +92,10 @@ def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str
     if config.norm == "batch":
         found["timm"] = _lines("timm", f'timm.create_model("{name}")', changes)
     return found
+
+
+def _options(options: dict[str, Any]) -> str:
+    return "".join(f", {option}={value}" for option, value in options.items())
 
 
 def _lines(library: str, model: str, changes: list[str]) -> list[str]:

@@ -60,6 +60,7 @@ class _Architecture(TypedDict):
     stem: NotRequired[Literal["cifar", "imagenet"]]
     norm: NotRequired[Literal["batch", "group", "none"]]
     dimensions: NotRequired[int | None]
+    size: NotRequired[int | None]
 
 
 class _Weights(TypedDict):

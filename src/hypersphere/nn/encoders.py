@@ -1,14 +1,17 @@
 """Encoders by name. Each maps images B × C × H × W to features B × `num_features`."""
 
+import contextlib
 import inspect
 import numbers
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from hypersphere.errors import UserError, closest_name
+from hypersphere.errors import UserError, closest_name, first_line
 from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
 from hypersphere.util.references import import_reference, is_reference
 
@@ -16,7 +19,13 @@ Stem = Literal["imagenet", "cifar"]
 
 
 def build_encoder(
-    name: str, *, channels: int = 3, stem: Stem = "imagenet", norm: Norm = "batch", dimensions: int | None = None
+    name: str,
+    *,
+    channels: int = 3,
+    stem: Stem = "imagenet",
+    norm: Norm = "batch",
+    dimensions: int | None = None,
+    size: int | None = None,
 ) -> nn.Module:
     """Build an encoder by name: a network from images to features.
 
@@ -29,6 +38,8 @@ def build_encoder(
         norm: Normalization of the encoders in `ENCODERS`: "batch", "group" (GroupNorm and standardized weights) or
             "none".
         dimensions: If given, a linear layer to this many outputs is added. For the encoders in `ENCODERS` only.
+        size: Side of the images in pixels. Vision transformers are built for it; most of them then accept other sizes,
+            too. Default: the size for which the library made the model.
 
     Returns:
         A module that maps (B, channels, H, W) to (B, num_features), with an attribute `num_features`.
@@ -41,7 +52,7 @@ def build_encoder(
         >>> encoder(torch.zeros(2, 1, 8, 8)).shape
         torch.Size([2, 128])
     """
-    encoder = ENCODERS[name](channels, stem, norm) if name in ENCODERS else _other(name, channels, norm)
+    encoder = ENCODERS[name](channels, stem, norm) if name in ENCODERS else _other(name, channels, norm, size)
     if norm == "group":
         standardize_weights(encoder)
     if dimensions is not None:
@@ -84,15 +95,18 @@ def check_encoder(name: str) -> None:
         raise UserError(f"unknown encoder {name!r}{meant} (there are {known})")
 
 
-def _other(name: str, channels: int, norm: Norm) -> nn.Module:
+def _other(name: str, channels: int, norm: Norm, size: int | None) -> nn.Module:
     check_encoder(name)
     if norm != "batch":
         raise UserError(f"`norm` must be batch for {name}, which has its own normalization, got {norm}")
     if is_reference(name):
-        return _written(name, channels)
+        return _with_width(_written(name, channels), name, channels, size)
     from hypersphere.nn.libraries import build_model
 
-    return build_model(name, channels)
+    encoder = build_model(name, channels, size=size)
+    with contextlib.suppress(UserError):  # `try_encoder` of a run reports it
+        encoder.num_features = width_of_output(encoder, name, channels, size or encoder.input_size)  # type: ignore
+    return encoder
 
 
 def _written(name: str, channels: int) -> nn.Module:
@@ -105,9 +119,40 @@ def _written(name: str, channels: int) -> nn.Module:
     encoder = make(channels=channels) if takes_channels(make) else make()
     if not isinstance(encoder, nn.Module):
         raise UserError(f"`encoder` {name} must return a torch.nn.Module, got {type(encoder).__name__}")
-    if not isinstance(getattr(encoder, "num_features", None), numbers.Integral):
-        raise UserError(f"`encoder` {name} returned a network without num_features: set it to the number of outputs")
     return encoder
+
+
+def _with_width(encoder: nn.Module, name: str, channels: int, size: int | None) -> nn.Module:
+    """The user's network with `num_features`: as it is, or measured."""
+    if isinstance(getattr(encoder, "num_features", None), numbers.Integral):
+        return encoder
+    if size is None:
+        raise UserError(f"`encoder` {name} has no num_features: set it to the number of outputs, or pass `size`")
+    encoder.num_features = width_of_output(encoder, name, channels, size)  # type: ignore[assignment]
+    return encoder
+
+
+def width_of_output(encoder: nn.Module, name: str, channels: int, size: int) -> int:
+    """Number of features that an encoder returns for an image: libraries have no attribute that always says it.
+
+    Raises:
+        UserError: If it does not accept the image, or does not return one vector.
+    """
+    training = {module: module.training for module in encoder.modules()}
+    like = next((w for w in encoder.parameters() if w.is_floating_point() and not is_lazy(w)), torch.zeros(()))
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = encoder.eval()(like.new_zeros(1, channels, size, size))
+    except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError, IndexError) as error:
+        shape = f"{channels} × {size} × {size}"
+        raise UserError(f"`encoder` {name} does not accept {shape} images ({first_line(error)})") from None
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+    if not isinstance(found, Tensor) or found.ndim != 2:
+        returned = f"the shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise UserError(f"`encoder` {name} must return features of shape (images, width), got {returned}")
+    return found.shape[1]
 
 
 def takes_channels(make: Callable[..., nn.Module]) -> bool:

@@ -47,8 +47,14 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
     Raises:
         UserError: If the encoder or the method cannot be built with these options.
     """
+    views = view_pipeline(config)
     encoder = build_encoder(
-        config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
+        config.encoder,
+        channels=channels,
+        stem=config.stem,
+        norm=config.norm,
+        dimensions=config.dimensions,
+        size=views.size,
     )
     if any(isinstance(weight, UninitializedParameter) for weight in encoder.parameters()):
         raise UserError(f"`encoder` {config.encoder} is lazy: run a batch through it in the function that builds it")
@@ -56,7 +62,7 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
         load_initial_weights(encoder, config, channels)
     kind = method_class(config.method)
     provided = {name: getattr(config, name) for name in ("norm", "seed", "epochs")}
-    provided |= {"classes": classes, "input_shape": (channels, *[view_pipeline(config).size] * 2)}
+    provided |= {"classes": classes, "input_shape": (channels, *[views.size] * 2)}
     accepted = accepted_parameters(kind)
     options = {name: value for name, value in provided.items() if name in accepted}
     options |= {**_own_options(config, kind), **_extra_options(config, kind, warn=begin)}
