@@ -68,7 +68,7 @@ class Method(nn.Module, ABC):
         Options: Frozen dataclass of the method's options. A class without one has the keyword parameters of its
             `__init__` as options.
         recipes: Options by dataset. "default" applies everywhere, "imagenet" also to other images of more than 64
-            pixels a side, any other key to the dataset of that name.
+            pixels a side, "transformer" if the encoder is one, any other key to the dataset of that name.
         takes_small_crops: Whether a batch may have more than two views.
         takes_one_view: Whether a batch may have a single view.
         growing: Names of buffers whose shape depends on the number of images, known from the first epoch on.

@@ -10,7 +10,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Features, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import cosines
-from hypersphere.methods.recipes import SMALL_HEADS
+from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.methods.swav import SWAV
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
@@ -76,6 +76,7 @@ class DeepCluster(Method):
         "default": {"small_crops": 4, "energy_layers": ("projector",), "lr": 0.6},
         "digits": {**SMALL_HEADS, "prototypes": 64, "small_crops": 0},
         "imagenet": SWAV,
+        "transformer": TRANSFORMER,
     }
     takes_small_crops = True
     growing = ("labels",)

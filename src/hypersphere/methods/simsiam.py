@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
-from hypersphere.methods.recipes import SGD, SMALL_HEADS
+from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import deep_mlp, each_view, mlp
 from hypersphere.nn.norm import Norm, norm_layer
 from hypersphere.sphere import unit
@@ -71,6 +71,7 @@ class SimSiam(Method):
             "predictor_decays": False,
             "policy": "moco",
         },
+        "transformer": TRANSFORMER,
     }
 
     def __init__(

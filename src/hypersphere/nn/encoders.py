@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import numbers
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -96,17 +97,24 @@ def check_encoder(name: str) -> None:
 
 
 def _other(name: str, channels: int, norm: Norm, size: int | None) -> nn.Module:
-    check_encoder(name)
     if norm != "batch":
+        check_encoder(name)
         raise UserError(f"`norm` must be batch for {name}, which has its own normalization, got {norm}")
+    encoder = _unmeasured(name, channels, size)
     if is_reference(name):
-        return _with_width(_written(name, channels), name, channels, size)
-    from hypersphere.nn.libraries import build_model
-
-    encoder = build_model(name, channels, size=size)
+        return _with_width(encoder, name, channels, size)
     with contextlib.suppress(UserError):  # `try_encoder` of a run reports it
         encoder.num_features = width_of_output(encoder, name, channels, size or encoder.input_size)  # type: ignore
     return encoder
+
+
+def _unmeasured(name: str, channels: int, size: int | None) -> nn.Module:
+    check_encoder(name)
+    if is_reference(name):
+        return _written(name, channels)
+    from hypersphere.nn.libraries import build_model
+
+    return build_model(name, channels, size=size)
 
 
 def _written(name: str, channels: int) -> nn.Module:
@@ -157,6 +165,20 @@ def width_of_output(encoder: nn.Module, name: str, channels: int, size: int) -> 
 
 def takes_channels(make: Callable[..., nn.Module]) -> bool:
     return "channels" in inspect.signature(make).parameters
+
+
+def sketch(name: str) -> nn.Module | None:
+    """The encoder of this name without memory for its weights, to see of which kind it is; None if it has no kind.
+
+    Encoders of this package, and those that cannot be built, have none.
+    """
+    if name in ENCODERS:
+        return None
+    for device in ("meta", "cpu"):  # not all code of others runs on the first
+        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"), torch.device(device):
+            with torch.random.fork_rng(devices=[]):
+                return _unmeasured(name, channels=3, size=None)
+    return None
 
 
 def features_of(encoder: nn.Module) -> int:

@@ -23,6 +23,7 @@ from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss,
 from hypersphere.methods.base import HEADS
 from hypersphere.methods.options import PROVIDED, accepted_parameters
 from hypersphere.nn import build_encoder, features_of
+from hypersphere.nn.transformers import patch_projection
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.runs.initial_weights import load_initial_weights
@@ -60,6 +61,8 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
         raise UserError(f"`encoder` {config.encoder} is lazy: run a batch through it in the function that builds it")
     if begin:
         load_initial_weights(encoder, config, channels)
+    if config.freeze_patches:
+        _freeze_patches(encoder, config)
     kind = method_class(config.method)
     provided = {name: getattr(config, name) for name in ("norm", "seed", "epochs")}
     provided |= {"classes": classes, "input_shape": (channels, *[views.size] * 2)}
@@ -72,6 +75,13 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
         if isinstance(further.of, nn.Module):  # its state is saved with the method's
             method.add_module(further.name, further.of)
     return method
+
+
+def _freeze_patches(encoder: nn.Module, config: Config) -> None:
+    projection = patch_projection(encoder)
+    if projection is None:
+        raise UserError(f"`freeze_patches` needs an encoder that cuts images into patches, not {config.encoder}")
+    projection.requires_grad_(False)
 
 
 def _construct(kind: type[Method], name: str, options: dict[str, Any]) -> Method:
@@ -256,6 +266,7 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
         momentum=config.momentum,
         trust=config.trust,
         peak=scaled(config.lr, config.batch),
+        clip=config.clip,
     )
 
 

@@ -52,7 +52,7 @@ from hypersphere.runs.machine import Execution, pick_device, pick_precision, pro
 from hypersphere.runs.memory import check_memory, memory_errors_as_user_errors
 from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.option_types import RunOptions
-from hypersphere.runs.recipes import located, recipe_for
+from hypersphere.runs.recipes import located, recipe_for, transformer_options
 from hypersphere.runs.run import Run, RunRecord, load_config, put_state
 from hypersphere.train import (
     Log,
@@ -294,6 +294,9 @@ def _announce(config: Config, split: Split) -> None:
     plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     apart = "held out" if split.apart else "of them monitored"
     notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
+    if changed := transformer_options(config):
+        chosen = ", ".join(f"{name} {format_value(getattr(config, name))}" for name in changed)
+        notify(f"{config.title}: {config.encoder} is a transformer, so the defaults are {config.method}'s for them: {chosen}")
     if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
         few = f"{len(train):,} images in batches of {config.batch} are probably too few"
         notify(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")

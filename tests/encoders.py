@@ -1,0 +1,203 @@
+"""One training run with a small model of every architecture family of timm and torchvision.
+
+    make encoders                                       # all families: half an hour on two cores
+    python -m tests.encoders --only swin vit --seconds 60
+    python -m tests.encoders --page docs/reference/encoders.md
+
+Each model trains for two steps of SimCLR at 64 × 64 pixels, in a process of its own with a limit of time and memory, and
+is loaded again, with the same features. What fails there is tried at the size for which its library made it.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import resource
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hypersphere as hs
+from hypersphere.errors import first_line
+from hypersphere.nn.libraries import torchvision_names
+
+SMALL = 64  # pixels a side
+MEMBERS = 12  # of a family whose weights are counted, to find a small one
+MEMORY = 8 * 2**30  # bytes of a process
+IMAGES = torch.randint(0, 256, (104, 3, SMALL, SMALL), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+SETTINGS: dict[str, Any] = {"epochs": 1, "hidden": 16, "projection": 8, "warmup": 0, "knn_every": 0, "device": "cpu"}
+
+
+def families() -> Iterator[tuple[str, list[str]]]:
+    """The models of each family: those of one file of their library whose names begin alike."""
+    import timm
+
+    found: dict[str, list[str]] = {}
+    for name in torchvision_names():
+        found.setdefault(f"torchvision {_beginning(name)}", []).append(f"torchvision/{name}")
+    for file in timm.list_modules():
+        for name in timm.list_models(module=file):
+            found.setdefault(f"timm {file} {_beginning(name)}", []).append(f"timm/{name}")
+    return iter(sorted(found.items()))
+
+
+def _beginning(name: str) -> str:
+    return re.match(r"(?:tf_|test_)?([a-z]+(v\d)?)", name).group(1)  # type: ignore[union-attr]
+
+
+def smallest(names: list[str]) -> str:
+    """The model with the fewest weights, of those with the shortest names."""
+    from hypersphere.nn.encoders import sketch
+
+    def weights(name: str) -> int:
+        network = sketch(name)
+        return 0 if network is None else sum(weight.numel() for weight in network.parameters())
+
+    sizes = {name: weights(name) for name in sorted(names, key=len)[:MEMBERS]}
+    return min((name for name in sizes if sizes[name]), key=sizes.__getitem__, default=names[0])
+
+
+def trains(name: str, size: int) -> None:
+    """Train two steps and load the run. Raises an error if that fails or features change."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = hs.pretrain(
+            "simclr", data=IMAGES, encoder=name, size=size, batch=52, micro_batch=4, out=f"{folder}/run", progress=False, **SETTINGS
+        )
+        loaded = hs.load(run.path, device="cpu")
+        torch.testing.assert_close(loaded.encode_pixels(IMAGES[:2]), run.encode(IMAGES[:2]), rtol=1e-3, atol=1e-3)
+
+
+def attempt(names: list[str], answer: Connection) -> None:
+    """In a process of its own: send the name of a small model, and what came of it at each size."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    os.nice(5)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    name = smallest(names)
+    answer.send(name)
+    for size in (SMALL, _made_for(name)):
+        answer.send(size)
+        try:
+            trains(name, size)
+        except Exception as error:  # whatever a model raises
+            answer.send(first_line(error))
+        else:
+            answer.send("")
+            return
+
+
+def _made_for(name: str) -> int:
+    from hypersphere.nn.libraries import build_model
+
+    with torch.device("meta"):
+        return build_model(name).input_size  # type: ignore[return-value]
+
+
+def result_of(names: list[str], seconds: float) -> dict[str, Any]:
+    """What came of a family: the model, the sizes that were tried, and the reason why each failed ("" if it did not)."""
+    receiver, sender = (fork := multiprocessing.get_context("fork")).Pipe(duplex=False)
+    process = fork.Process(target=attempt, args=(names, sender))
+    process.start()
+    sender.close()
+    heard: list[Any] = []
+    until = time.monotonic() + seconds
+    try:
+        while receiver.poll(max(0, until - time.monotonic())):
+            heard.append(receiver.recv())
+        heard.append(f"not finished after {seconds:.0f} s")
+    except EOFError:
+        pass
+    finally:
+        process.kill()
+        process.join()
+    model, *rest = heard or (names[0],)
+    tried = dict(zip(rest[::2], [*rest[1::2], f"ended with status {process.exitcode}"][: len(rest[::2])], strict=True))
+    return {"model": model, "tried": tried}
+
+
+def page(found: dict[str, dict[str, Any]]) -> str:
+    """The results as a page of the documentation."""
+    import timm
+    import torchvision
+
+    versions = f"timm {timm.__version__}, torchvision {torchvision.__version__} and torch {torch.__version__.partition('+')[0]}"
+    whole = [(family, f) for family, f in found.items() if "" in f["tried"].values()]
+    at_any = [f for _, f in whole if f["tried"].get(SMALL) == ""]
+    lines = [
+        "# Encoders that were tried",
+        "",
+        f"`make encoders` trains a small model of each of the {len(found)} architecture families of torchvision and timm",
+        f"for two steps of SimCLR, saves it, loads it, and compares its features. With {versions},",
+        f"{len(whole)} families train: {len(at_any)} at {SMALL} × {SMALL} pixels, {len(whole) - len(at_any)} at the size for which their library made them.",
+        "",
+        "## What does not work",
+        "",
+        "| family | model tried | reason |",
+        "|---|---|---|",
+        *(f"| {family} | `{f['model']}` | {_reason([*f['tried'].values()][-1:])} |" for family, f in found.items() if "" not in f["tried"].values()),
+        "",
+        "## What needs its own input size",
+        "",
+        f"Pass this side as `--size`. At {SMALL} × {SMALL} pixels these fail for the reason given.",
+        "",
+        "| family | model tried | `--size` | reason |",
+        "|---|---|---|---|",
+        *(
+            f"| {family} | `{f['model']}` | {[*f['tried']][-1]} | {_reason([*f['tried'].values()][:1])} |"
+            for family, f in whole
+            if f["tried"].get(SMALL) != ""
+        ),
+        "",
+        f"## What works at {SMALL} × {SMALL} pixels",
+        "",
+        "| family | model tried |",
+        "|---|---|",
+        *(f"| {family} | `{f['model']}` |" for family, f in whole if f["tried"].get(SMALL) == ""),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _reason(reasons: list[str]) -> str:
+    text = "".join(reasons)
+    inner = re.fullmatch(r".*? does not accept the .*? images of .*? \((.*)\).*", text)
+    return (inner.group(1) if inner else text).replace("|", "\\|")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[""], help="families whose names contain one of these words")
+    parser.add_argument("--seconds", type=float, default=300, help="limit of time of each model")
+    parser.add_argument("--results", type=Path, help="file of the results, which continues what it has")
+    parser.add_argument("--page", type=Path, help="write a page of the documentation")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    if options.results is not None and options.results.exists():
+        found = json.loads(options.results.read_text())
+    for family, names in families():
+        if family in found or not any(word in family for word in options.only):
+            continue
+        began = time.monotonic()
+        found[family] = json.loads(json.dumps(result_of(names, options.seconds)))
+        tried = "; ".join(f"{size}: {reason or 'works'}" for size, reason in found[family]["tried"].items())
+        print(f"{family} ({found[family]['model']}, {time.monotonic() - began:.0f} s): {tried}", flush=True)
+        if options.results is not None:
+            options.results.write_text(json.dumps(found, indent=1))
+    results = {family: {**f, "tried": {int(size): why for size, why in f["tried"].items()}} for family, f in found.items()}
+    if options.page is not None:
+        options.page.write_text(page(results))
+    failed = [family for family, f in results.items() if "" not in f["tried"].values()]
+    print(f"{len(results) - len(failed)} of {len(results)} families train; not: {', '.join(failed) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
