@@ -11,6 +11,7 @@ from hypersphere.data.decode import WHITE
 from hypersphere.inference.loading import KIND, Preprocess
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
+from hypersphere.nn.in_memory import is_in_memory
 from hypersphere.nn.libraries import OPTIONS
 from hypersphere.nn.weights import WEIGHTS
 from hypersphere.runs.build import view_pipeline
@@ -25,7 +26,7 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
     config, preprocess = run.config, Preprocess.of(run.config)
     channels = len(view_pipeline(config).mean)
     library = config.encoder.partition("/")[0]
-    of_a_library = library != "hypersphere" and not is_reference(config.encoder)
+    of_a_library = library in ("torchvision", "timm")
     lines = _snippets(run, channels, encoder)
     saved = {name: value for name, value in config.to_json().items() if name not in ("root", "out")}  # of this machine
     return {
@@ -41,11 +42,18 @@ def describe(run: Run, encoder: nn.Module) -> dict[str, Any]:
         },
         "features": features_of(encoder),
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
-        "load": lines or f"no other library has {config.encoder}: use hypersphere.load(FOLDER)",
+        "load": lines or _without_code(config.encoder),
         "run": {"title": config.title, "hash": config.hash, "step": run.step, "config": saved},
         "metrics": evaluations_of(run.path, run.config.hash, run.step),
         "versions": _versions(),
     }
+
+
+def _without_code(encoder: str) -> str:
+    """How to load weights that no library and no module has a network for, in words."""
+    if is_in_memory(encoder):
+        return "the network was an object in memory: use hypersphere.load(FOLDER, encoder=network) with one like it"
+    return f"no other library has {encoder}: use hypersphere.load(FOLDER)"
 
 
 def _steps(preprocess: Preprocess) -> list[str]:
@@ -74,7 +82,7 @@ def _snippets(run: Run, channels: int, encoder: nn.Module) -> dict[str, list[str
     """Lines of code that load the weights, by library; empty if no library has the architecture."""
     config = run.config
     library, _, name = config.encoder.partition("/")
-    if library == "hypersphere":
+    if library == "hypersphere" or is_in_memory(config.encoder):
         return {}
     if is_reference(config.encoder):
         module, _, maker = config.encoder.partition(":")

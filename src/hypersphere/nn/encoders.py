@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hypersphere.errors import UserError, closest_name, first_line
+from hypersphere.nn.in_memory import copy_of, given, is_in_memory
 from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
 from hypersphere.util.references import import_reference, is_reference
 
@@ -79,7 +80,7 @@ def check_encoder(name: str) -> None:
         ...
         hypersphere.errors.UserError: torchvision has no model 'resnet19': did you mean 'resnet18'?
     """
-    if name in ENCODERS:
+    if name in ENCODERS or is_in_memory(name):
         return
     from hypersphere.nn.libraries import check_model, torchvision_names
 
@@ -101,7 +102,7 @@ def _other(name: str, channels: int, norm: Norm, size: int | None) -> nn.Module:
         check_encoder(name)
         raise UserError(f"`norm` must be batch for {name}, which has its own normalization, got {norm}")
     encoder = _unmeasured(name, channels, size)
-    if is_reference(name):
+    if is_reference(name) or is_in_memory(name):
         return _with_width(encoder, name, channels, size)
     with contextlib.suppress(UserError):  # `try_encoder` of a run reports it
         encoder.num_features = width_of_output(encoder, name, channels, size or encoder.input_size)  # type: ignore
@@ -110,6 +111,8 @@ def _other(name: str, channels: int, norm: Norm, size: int | None) -> nn.Module:
 
 def _unmeasured(name: str, channels: int, size: int | None) -> nn.Module:
     check_encoder(name)
+    if is_in_memory(name):
+        return copy_of(name)
     if is_reference(name):
         return _written(name, channels)
     from hypersphere.nn.libraries import build_model
@@ -174,6 +177,8 @@ def sketch(name: str) -> nn.Module | None:
     """
     if name in ENCODERS:
         return None
+    if is_in_memory(name):
+        return given(name)
     for device in ("meta", "cpu"):  # not all code of others runs on the first
         with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"), torch.device(device):
             with torch.random.fork_rng(devices=[]):

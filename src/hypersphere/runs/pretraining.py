@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hypersphere.config import Config, format_value, recipe
 from hypersphere.data import Dataset, Images, Loader, Split
@@ -35,6 +35,8 @@ from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Method, name_of
 from hypersphere.methods.base import HEADS
 from hypersphere.nn import check_encoder
+from hypersphere.nn.in_memory import is_in_memory
+from hypersphere.nn.in_memory import remember as remember_network
 from hypersphere.runs.build import (
     build_method,
     plan_of,
@@ -116,7 +118,8 @@ def pretrain(
         resume: Folder of a run to continue. Other arguments must be the same as when it began.
         progress: Whether to show a progress bar.
         **options: Fields of `hypersphere.config.Config`, such as `epochs=50`; `hypersphere pretrain METHOD --help`
-            explains them.
+            explains them. `encoder` may also be a `torch.nn.Module`: the run trains a copy that starts from its weights,
+            and the module stays as it is.
 
     Returns:
         The finished run: `run.encoder`, `run.evaluate()`, `run.path`.
@@ -133,6 +136,9 @@ def pretrain(
     given = None if data is None else dataset_of(data)  # keeps an object in memory alive
     if given is not None:
         options["data"] = given.name
+    network = options.get("encoder")
+    if isinstance(network, nn.Module):
+        options["encoder"] = remember_network(network)
     if isinstance(method, type):
         method = name_of(method)
     if isinstance(options.get("device"), torch.device):
@@ -146,13 +152,19 @@ def pretrain(
                 "missing `data`: pass a folder of images, or the name of a dataset such as cifar10 or digits"
             )
         check_early(**options)
-        return start(recipe_for(method, **options), progress=progress)
+        return _holding(network, start(recipe_for(method, **options), progress=progress))
     for name in filter(is_reference, (method, *options.values())):
         allow(name)
     folder = Path(resume)
     saved = load_config(folder, advice="name it in the command, too, if you trust it")
     wanted = with_preset(saved, method).replace(**options)
-    return go_on(folder, agreeing(saved, wanted, folder), progress=progress)
+    return _holding(network, go_on(folder, agreeing(saved, wanted, folder), progress=progress))
+
+
+def _holding(network: Any, run: Run) -> Run:
+    """The run, which keeps the encoder that it was given as an object."""
+    run.given_encoder = network if isinstance(network, nn.Module) else None
+    return run
 
 
 def check_early(*, device: Any = "auto", encoder: Any = None, init: Any = None, **others: Any) -> None:
@@ -289,14 +301,17 @@ def _announce(config: Config, split: Split) -> None:
             notify(
                 f"{name} is defined in a script, so only that script can load the run: move it to a module to share it"
             )
+    if is_in_memory(config.encoder):
+        notify("the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)")
     side = view_pipeline(config).size
     stem = " (cifar stem)" if config.stem == "cifar" and config.encoder.startswith("torchvision/resnet") else ""
     plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     apart = "held out" if split.apart else "of them monitored"
     notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
     if changed := transformer_options(config):
-        chosen = ", ".join(f"{name} {format_value(getattr(config, name))}" for name in changed)
-        notify(f"{config.title}: {config.encoder} is a transformer, so the defaults are {config.method}'s for them: {chosen}")
+        values = {name: getattr(config, name) for name in changed}
+        chosen = ", ".join(f"{name} {format_value(value)}" for name, value in values.items() if value is not None)
+        notify(f"{config.title}: recipe for transformers: {chosen}")
     if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
         few = f"{len(train):,} images in batches of {config.batch} are probably too few"
         notify(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")
