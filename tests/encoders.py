@@ -1,11 +1,11 @@
 """One training run with a small model of every architecture family of timm and torchvision.
 
-    make encoders                                       # all families: half an hour on two cores
+    make encoders                                       # all families: half an hour on one core
     python -m tests.encoders --only swin vit --seconds 60
     python -m tests.encoders --page docs/reference/encoders.md
 
-Each model trains for two steps of SimCLR at 64 × 64 pixels, in a process of its own with a limit of time and memory, and
-is loaded again, with the same features. What fails there is tried at the size for which its library made it.
+Each model trains for two steps of SimCLR at 64 × 64 pixels, in a process of its own with limits of time and memory.
+It is then loaded again, with the same features. What fails is tried at the size for which its library made it.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import resource
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import torch
 
 import hypersphere as hs
 from hypersphere.errors import first_line
+from hypersphere.nn.encoders import sketch
 from hypersphere.nn.libraries import torchvision_names
 
 SMALL = 64  # pixels a side
@@ -36,25 +37,22 @@ SETTINGS: dict[str, Any] = {"epochs": 1, "hidden": 16, "projection": 8, "warmup"
 
 
 def families() -> Iterator[tuple[str, list[str]]]:
-    """The models of each family: those of one file of their library whose names begin alike."""
+    """The models of each family: those of one file of timm, and those of torchvision whose names begin alike."""
     import timm
 
-    found: dict[str, list[str]] = {}
-    for name in torchvision_names():
-        found.setdefault(f"torchvision {_beginning(name)}", []).append(f"torchvision/{name}")
+    beginnings = {name: re.match("[a-z]+", name).group(0) for name in torchvision_names()}  # type: ignore[union-attr]
+    for beginning in sorted(set(beginnings.values())):
+        yield (
+            f"torchvision {beginning}",
+            [f"torchvision/{name}" for name in beginnings if beginnings[name] == beginning],
+        )
     for file in timm.list_modules():
-        for name in timm.list_models(module=file):
-            found.setdefault(f"timm {file} {_beginning(name)}", []).append(f"timm/{name}")
-    return iter(sorted(found.items()))
-
-
-def _beginning(name: str) -> str:
-    return re.match(r"(?:tf_|test_)?([a-z]+(v\d)?)", name).group(1)  # type: ignore[union-attr]
+        if names := timm.list_models(module=file):
+            yield f"timm {file}", [f"timm/{name}" for name in names]
 
 
 def smallest(names: list[str]) -> str:
     """The model with the fewest weights, of those with the shortest names."""
-    from hypersphere.nn.encoders import sketch
 
     def weights(name: str) -> int:
         network = sketch(name)
@@ -96,14 +94,11 @@ def attempt(names: list[str], answer: Connection) -> None:
 
 
 def _made_for(name: str) -> int:
-    from hypersphere.nn.libraries import build_model
-
-    with torch.device("meta"):
-        return build_model(name).input_size  # type: ignore[return-value]
+    return getattr(sketch(name), "input_size", 224)
 
 
 def result_of(names: list[str], seconds: float) -> dict[str, Any]:
-    """What came of a family: the model, the sizes that were tried, and the reason why each failed ("" if it did not)."""
+    """The model of a family, and the sizes that were tried, each with the reason why it failed ("" if it did not)."""
     receiver, sender = (fork := multiprocessing.get_context("fork")).Pipe(duplex=False)
     process = fork.Process(target=attempt, args=(names, sender))
     process.start()
@@ -126,55 +121,58 @@ def result_of(names: list[str], seconds: float) -> dict[str, Any]:
 
 def page(found: dict[str, dict[str, Any]]) -> str:
     """The results as a page of the documentation."""
-    import timm
-    import torchvision
-
-    versions = f"timm {timm.__version__}, torchvision {torchvision.__version__} and torch {torch.__version__.partition('+')[0]}"
-    whole = [(family, f) for family, f in found.items() if "" in f["tried"].values()]
-    at_any = [f for _, f in whole if f["tried"].get(SMALL) == ""]
+    works = {family: f for family, f in found.items() if "" in f["tried"].values()}
+    small = {family: f for family, f in works.items() if f["tried"].get(SMALL) == ""}
     lines = [
         "# Encoders that were tried",
         "",
-        f"`make encoders` trains a small model of each of the {len(found)} architecture families of torchvision and timm",
-        f"for two steps of SimCLR, saves it, loads it, and compares its features. With {versions},",
-        f"{len(whole)} families train: {len(at_any)} at {SMALL} × {SMALL} pixels, {len(whole) - len(at_any)} at the size for which their library made them.",
+        f"`make encoders` takes a small model of each of {len(found)} architecture families of torchvision and timm.",
+        "Each trains for two steps of SimCLR, is saved and loaded again, and must return the same features.",
+        "",
+        f"{len(works)} families work, {len(small)} of them at {SMALL} × {SMALL} pixels ({_versions()}).",
         "",
         "## What does not work",
         "",
-        "| family | model tried | reason |",
-        "|---|---|---|",
-        *(
-            f"| {family} | `{f['model']}` | {_reason([*f['tried'].values()][-1:])} |"
-            for family, f in found.items()
-            if "" not in f["tried"].values()
-        ),
+        *_table(["family", "model tried", "reason"], _rows(found, found.keys() - works.keys())),
         "",
-        "## What needs its own input size",
+        "## What needs another size",
         "",
-        f"Pass this side as `--size`. At {SMALL} × {SMALL} pixels these fail for the reason given.",
+        f"These models refuse images of {SMALL} × {SMALL} pixels, for the reason given. Pass the size as `--size`.",
         "",
-        "| family | model tried | `--size` | reason |",
-        "|---|---|---|---|",
-        *(
-            f"| {family} | `{f['model']}` | {[*f['tried']][-1]} | {_reason([*f['tried'].values()][:1])} |"
-            for family, f in whole
-            if f["tried"].get(SMALL) != ""
+        *_table(
+            ["family", "model tried", "reason", "size that works"], _rows(found, works.keys() - small.keys(), size=True)
         ),
         "",
         f"## What works at {SMALL} × {SMALL} pixels",
         "",
-        "| family | model tried |",
-        "|---|---|",
-        *(f"| {family} | `{f['model']}` |" for family, f in whole if f["tried"].get(SMALL) == ""),
+        *_table(["family", "model tried"], [[family, f"`{f['model']}`"] for family, f in small.items()]),
         "",
     ]
     return "\n".join(lines)
 
 
-def _reason(reasons: list[str]) -> str:
-    text = "".join(reasons)
-    inner = re.fullmatch(r".*? does not accept the .*? images of .*? \((.*)\).*", text)
-    return (inner.group(1) if inner else text).replace("|", "\\|")
+def _rows(found: dict[str, dict[str, Any]], families: set[str], size: bool = False) -> Iterator[list[str]]:
+    for family in sorted(families):
+        tried = found[family]["tried"]
+        row = [family, f"`{found[family]['model']}`", _reason(next(iter(tried.values()), "it cannot be built"))]
+        yield [*row, str([*tried][-1])] if size else row
+
+
+def _table(titles: list[str], rows: Iterable[list[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows)]
+
+
+def _versions() -> str:
+    import timm
+    import torchvision
+
+    versions = {"timm": timm.__version__, "torchvision": torchvision.__version__, "torch": torch.__version__}
+    return ", ".join(f"{name} {version.partition('+')[0]}" for name, version in versions.items())
+
+
+def _reason(reason: str) -> str:
+    inner = re.match(r".*? does not accept the .*? images of .*? \((.*?)\)?(: pass .*)?$", reason)
+    return (inner.group(1) if inner else reason).replace("|", "\\|")
 
 
 def main() -> None:

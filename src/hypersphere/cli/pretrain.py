@@ -27,7 +27,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("uniformity", "uniformity_t", "variance_covariance", "koleo", "sigreg"),
         *("orthogonality", "orthogonality_kind", "regularizer", "regularizer_weight"),
     ),
-    "optimization": ("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust", "clip"),
+    "optimization": (
+        *("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust", "clip"),
+    ),
     "machine": ("precision", "workers", "cache", "kernels", "graph", "compile", "layout", "timeout"),
     "output": ("save_every", "log_every", "knn_every", "on_collapse"),
 }

@@ -180,10 +180,15 @@ def sketch(name: str) -> nn.Module | None:
     if is_in_memory(name):
         return given(name)
     for device in ("meta", "cpu"):  # not all code of others runs on the first
-        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"), torch.device(device):
-            with torch.random.fork_rng(devices=[]):
-                return _unmeasured(name, channels=3, size=None)
+        quietly = warnings.catch_warnings(action="ignore")
+        with contextlib.suppress(Exception), quietly, torch.random.fork_rng(devices=[]), torch.device(device):
+            return _unmeasured(name, channels=3, size=None)
     return None
+
+
+def has_stem(name: str) -> bool:
+    """Whether `stem` applies to the encoder of this name."""
+    return getattr(ENCODERS.get(name), "func", None) is _resnet
 
 
 def features_of(encoder: nn.Module) -> int:

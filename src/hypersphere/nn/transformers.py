@@ -66,4 +66,3 @@ def resampled_grid(grid: Tensor, size: tuple[int, int]) -> Tensor:
     maps = grid.reshape(-1, side, side, width).permute(0, 3, 1, 2).float()
     resized = F.interpolate(maps, size, mode="bicubic", antialias=True)
     return resized.permute(0, 2, 3, 1).reshape(*leading, -1, width).to(grid.dtype)
-

@@ -286,6 +286,7 @@ def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
 def trial_update(config: Config, method: Method, how: Execution, images: Images, count: int = 16) -> Callable[[], None]:
     """Return a function that makes a step with `count` images on a copy of the networks."""
     twin = trainer_of(config, copy.deepcopy(method), dataclasses.replace(how, compile=False))
+    twin.method.start_trial(len(images))
     views, zero = Views(view_pipeline(config), config.seed), torch.zeros((), device=how.device)
     sample = torch.arange(count, device=how.device) % len(images)
 
@@ -323,7 +324,8 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
         except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
             shape = " × ".join(map(str, (whole.shape[1], side, side)))
             images_seen = f"the {shape} images of {config.method} on {config.data}"
-            raise UserError(f"`encoder` {config.encoder} does not accept {images_seen} ({first_line(error)})") from None
+            refused = f"`encoder` {config.encoder} does not accept {images_seen} ({first_line(error)})"
+            raise UserError(f"{refused}{_other_size(config, method, side)}") from None
         if not seen.equal(whole[:, :, :side, :side]):
             raise UserError(
                 f"`encoder` {config.encoder} changes its input in place: copy it first (x = 2 * x, not x *= 2)"
@@ -332,3 +334,12 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
             raise UserError(
                 f"`encoder` {config.encoder} returned the shape {found}; its num_features promises {promised}"
             )
+
+
+def _other_size(config: Config, method: Method, refused: int) -> str:
+    """What to change if an encoder refuses a size."""
+    made_for = getattr(method.encoder, "input_size", None)
+    if refused != view_pipeline(config).size:
+        small = "pass `small_crops` 0, or " if getattr(config, "small_crops", 0) else ""
+        return f": {small}choose an encoder that accepts images of several sizes"
+    return f": pass `size` {made_for}" if made_for not in (None, refused) else ""

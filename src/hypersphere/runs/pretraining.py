@@ -34,7 +34,8 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Method, name_of
 from hypersphere.methods.base import HEADS
-from hypersphere.nn import check_encoder
+from hypersphere.nn import ENCODERS, check_encoder
+from hypersphere.nn.encoders import has_stem
 from hypersphere.nn.in_memory import is_in_memory
 from hypersphere.nn.in_memory import remember as remember_network
 from hypersphere.runs.build import (
@@ -118,8 +119,8 @@ def pretrain(
         resume: Folder of a run to continue. Other arguments must be the same as when it began.
         progress: Whether to show a progress bar.
         **options: Fields of `hypersphere.config.Config`, such as `epochs=50`; `hypersphere pretrain METHOD --help`
-            explains them. `encoder` may also be a `torch.nn.Module`: the run trains a copy that starts from its weights,
-            and the module stays as it is.
+            explains them. `encoder` may also be a `torch.nn.Module`. The run trains a copy of it, which starts from its
+            weights.
 
     Returns:
         The finished run: `run.encoder`, `run.evaluate()`, `run.path`.
@@ -152,7 +153,11 @@ def pretrain(
                 "missing `data`: pass a folder of images, or the name of a dataset such as cifar10 or digits"
             )
         check_early(**options)
-        return _holding(network, start(recipe_for(method, **options), progress=progress))
+        config = recipe_for(method, **options)
+        if "stem" in options and not has_stem(config.encoder):
+            having = " and ".join(filter(has_stem, ENCODERS))
+            notify(f"ignored option stem: {having} have it, {config.encoder} does not")
+        return _holding(network, start(config, progress=progress))
     for name in filter(is_reference, (method, *options.values())):
         allow(name)
     folder = Path(resume)
@@ -304,7 +309,7 @@ def _announce(config: Config, split: Split) -> None:
     if is_in_memory(config.encoder):
         notify("the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)")
     side = view_pipeline(config).size
-    stem = " (cifar stem)" if config.stem == "cifar" and config.encoder.startswith("torchvision/resnet") else ""
+    stem = f" ({config.stem} stem)" if has_stem(config.encoder) else ""
     plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     apart = "held out" if split.apart else "of them monitored"
     notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
