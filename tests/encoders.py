@@ -25,7 +25,6 @@ from typing import Any
 import torch
 
 import hypersphere as hs
-from hypersphere.errors import first_line
 from hypersphere.nn.encoders import sketch
 from hypersphere.nn.libraries import torchvision_names
 
@@ -87,7 +86,7 @@ def attempt(names: list[str], answer: Connection) -> None:
         try:
             trains(name, size)
         except Exception as error:  # whatever a model raises
-            answer.send(first_line(error))
+            answer.send(str(error).splitlines()[0] if str(error) else type(error).__name__)
         else:
             answer.send("")
             return

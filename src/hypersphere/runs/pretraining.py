@@ -310,6 +310,8 @@ def _announce(config: Config, split: Split) -> None:
         notify("the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)")
     side = view_pipeline(config).size
     stem = f" ({config.stem} stem)" if has_stem(config.encoder) else ""
+    if has_stem(config.encoder) and config.stem == "cifar" and side > 32:
+        notify(f"the cifar stem takes about 8 times as long as stem imagenet at {side} × {side} pixels")
     plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     apart = "held out" if split.apart else "of them monitored"
     notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
