@@ -3,14 +3,15 @@
 # make pictures: make the pictures of the documentation again, with Chromium.
 # make package: build the wheel and the sdist into dist/, and try both in a fresh environment.
 # make fuzz: random command lines and changed files; make chaos: a sweep that is killed, damaged and starved at random;
-# make soak: memory and files over long use. They take 10 to 60 minutes.
+# make soak: memory and files over long use; make encoders: a small model of every architecture family of timm and
+# torchvision. They take 10 to 60 minutes.
 # make test-ecosystem: the tests with PEFT, transformers, Lightning, lightly and others, which it installs: two minutes.
 # make test-oldest: the tests with the oldest versions that pyproject.toml allows, in an environment of their own.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-ecosystem fuzz chaos soak test-oldest docs pictures package clean
+.PHONY: demo test test-ecosystem fuzz chaos soak encoders test-oldest docs pictures package clean
 
 demo: .venv/installed
 	$(BIN)/hypersphere demo
@@ -33,6 +34,9 @@ chaos: .venv/installed-dev
 
 soak: .venv/installed-dev
 	$(BIN)/python -m tests.soak
+
+encoders: .venv/installed-dev
+	$(BIN)/python -m tests.encoders --page docs/reference/encoders.md
 
 docs: .venv/installed-docs
 	$(BIN)/python docs/_tools/execute.py

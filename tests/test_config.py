@@ -163,7 +163,7 @@ def test_recipes_have_no_other_options(method):
     known = {field.name for field in dataclasses.fields(config_type(method))}
     for recipe_of_method in METHODS[method].recipes.values():
         assert recipe_of_method.keys() <= known
-    assert METHODS[method].recipes.keys() <= {"default", *DATA}
+    assert METHODS[method].recipes.keys() <= {"default", "transformer", *DATA}
     common = {field.name for field in dataclasses.fields(Config)}
     assert all(options.keys() <= common for options in DATA.values())
 

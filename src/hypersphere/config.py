@@ -80,6 +80,8 @@ class Config(_Unused):
     """First layers of a ResNet: cifar keeps small images at full size."""
     norm: Literal["batch", "group", "none"] = "batch"
     """Normalization in encoder and heads; group also standardizes the encoder's weights."""
+    freeze_patches: bool = False
+    """Whether the patch projection of a vision transformer keeps its first weights, which stabilizes training."""
     dimensions: int | None = option(None, least=2)
     """Outputs of the encoder (None: its own number); 2 puts features on the circle."""
 
@@ -148,6 +150,8 @@ class Config(_Unused):
     """Momentum of LARS and SGD."""
     trust: float = option(0.001, above=0, used_if=lambda config: config.optimizer == "lars")
     """Step length of LARS relative to the norm of the weights."""
+    clip: float | None = option(None, above=0)
+    """Largest norm of each weight's gradient; longer ones are shortened to it (None: no limit)."""
     seed: int = option(0, least=0, below=2**32)
     """Seed of weights, order of images and views."""
     precision: Precision = option("auto", hashed=False)

@@ -69,6 +69,15 @@ def test_deepcluster_classifies_images_by_the_clusters_of_their_projections():
     assert not method.centroids.requires_grad
 
 
+def test_deepcluster_needs_clusters_before_its_first_step():
+    method, data = made(DeepCluster, prototypes=3, times=2), batch()
+    with pytest.raises(UserError, match="no clusters yet: call start_epoch"):
+        method(data)
+    method.start_trial(20)
+    assert torch.equal(method.labels, (torch.arange(20) % 3).expand(2, -1))
+    method(data)
+
+
 def test_deepcluster_starts_elsewhere_each_time_each_epoch_and_for_each_seed():
     features = torch.randn(60, 6)
     one, again = (made(DeepCluster, prototypes=9) for _ in range(2))

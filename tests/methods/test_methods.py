@@ -10,7 +10,7 @@ from torch import nn
 
 from hypersphere import methods
 from hypersphere.errors import UserError
-from hypersphere.methods import BYOL, METHODS, Batch, ProjectionLoss, SimCLR
+from hypersphere.methods import BYOL, METHODS, Batch, ProjectionLoss, SimCLR, method_class, name_of
 from hypersphere.optim import LARS
 from hypersphere.sphere import uniformity
 from tests.sphere import reference
@@ -28,7 +28,9 @@ def batch(n=8, offset=0.0):
 def small(name):
     options = {"hidden": 16, "projection": 5, "queue": 32, "jigsaw": 2}
     taken = inspect.signature(METHODS[name].__init__).parameters
-    return METHODS[name](encoder(), 6, **{option: value for option, value in options.items() if option in taken})
+    method = METHODS[name](encoder(), 6, **{option: value for option, value in options.items() if option in taken})
+    method.start_trial(20)
+    return method
 
 
 def byol(**options):
@@ -161,6 +163,21 @@ def test_a_method_learns_in_bfloat16_and_compiles(name):
     compiled = torch.compile(method, backend="aot_eager")
     data, twin = batch(), copy.deepcopy(method)  # a step may write queues and centres
     torch.testing.assert_close(compiled(data).loss, twin(data).loss, rtol=1e-4, atol=1e-4)
+
+
+def test_mistakes_in_a_loop_of_ones_own_are_one_line():
+    with pytest.raises(UserError, match=r"^`features` is 7, but the encoder returns features of shape \(8, 6\)$"):
+        BYOL(encoder(), 7, hidden=16, projection=5)(batch())
+    with pytest.raises(UserError, match=r"got 'byoll': did you mean 'byol'\?$"):
+        method_class("byoll")
+    with pytest.raises(UserError, match=r"^`method` must be a class, got 'byoll'"):
+        name_of("byoll")
+    method, plain = byol(), byol()
+    method.projection_losses = (ProjectionLoss("norm", 0.5, lambda z: z.norm()),)
+    plain.projection_losses = (("norm", 0.5, lambda z: z.norm()),)
+    plain.load_state_dict(method.state_dict())
+    data = batch()
+    torch.testing.assert_close(plain(data), method(data))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -8,7 +8,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods import BYOL
 from hypersphere.nn import build_encoder, each_view, ema_update, features_of, make_target, mlp, separate_view_statistics
 from hypersphere.nn.blocks import to_positions
-from hypersphere.nn.libraries import build_model
+from hypersphere.nn.libraries import build_model, pretrained_model
 from hypersphere.nn.norm import BatchNorm1d, BatchNorm2d, Standardize, standardize_weights, together
 from hypersphere.optim import rising
 
@@ -169,7 +169,7 @@ def test_only_weights_that_were_asked_for_are_missed(monkeypatch):
     with pytest.raises(
         UserError, match=r"^could not download the weights of torchvision/resnet18 \(of another kind\)$"
     ):
-        build_model("torchvision/resnet18", pretrained=True)
+        pretrained_model("torchvision/resnet18")
     with pytest.raises(RuntimeError, match="and more"):
         build_model("torchvision/resnet18")
 

@@ -45,6 +45,7 @@ def first_losses(config: Config, how: Execution, images: Images, updates: int) -
     torch.manual_seed(config.seed)
     with how.applied(), _without_tf32(how):
         trainer, update = build(config, how, images.channels, len(images.classes))
+        trainer.method.start_trial(len(images))
         loader = images.loader(view_pipeline(config), config.seed, how.device)
         losses, batches = [], loader.training(plan.order(0, how.device), trainer.input_type)
         for step, batch in zip(range(updates), batches, strict=False):

@@ -71,6 +71,7 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
     plan, device = plan_of(config, len(files)), how.device
     torch.manual_seed(config.seed)
     trainer, update = build(config, how, channels=3, classes=max(2, len(files.classes)))
+    trainer.method.start_trial(len(files))
     recipe, workers = view_pipeline(config), Dataset.resolve(config).workers
     loader = files.loader(recipe, config.seed, device, workers, cache=config.cache)
     made = loader.crops(recipe, trainer.input_type)

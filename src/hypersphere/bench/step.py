@@ -44,6 +44,7 @@ def time_step(config: Config, how: Execution, images: Images, updates: int = 40)
     torch.manual_seed(config.seed)
     plan_of(config, len(images))  # raises an error if the batch is too large
     trainer, update = build(config, how, images.channels, len(images.classes))
+    trainer.method.start_trial(len(images))
     views = Views(view_pipeline(config), config.seed)
     sample = torch.randperm(len(images), device=how.device)[: config.batch]
 

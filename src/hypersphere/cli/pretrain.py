@@ -20,14 +20,16 @@ FIRST = ("data", "labels", "encoder", "init", "epochs", "batch", "lr", "seed", "
 GROUPS: dict[str, tuple[str, ...]] = {
     "data": ("holdout", "root", "white", "size"),
     "augmentation": ("policy", "crop_min", "small_crops", "small_side", "small_area", "randaugment"),
-    "encoder": ("stem", "norm", "dimensions"),
+    "encoder": ("stem", "norm", "freeze_patches", "dimensions"),
     "method": (),  # all options that are in no other group
     "regularization": (
         *("energy", "energy_layers", "energy_s", "energy_metric", "energy_half_space", "energy_projection"),
         *("uniformity", "uniformity_t", "variance_covariance", "koleo", "sigreg"),
         *("orthogonality", "orthogonality_kind", "regularizer", "regularizer_weight"),
     ),
-    "optimization": ("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust"),
+    "optimization": (
+        *("optimizer", "micro_batch", "warmup", "weight_decay", "weight_decay_end", "momentum", "trust", "clip"),
+    ),
     "machine": ("precision", "workers", "cache", "kernels", "graph", "compile", "layout", "timeout"),
     "output": ("save_every", "log_every", "knn_every", "track", "on_collapse"),
 }

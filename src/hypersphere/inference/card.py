@@ -12,6 +12,7 @@ from hypersphere.inference.loading import KIND
 from hypersphere.inference.preprocess_code import preprocess_code
 from hypersphere.nn import ENCODERS, features_of
 from hypersphere.nn.encoders import takes_channels
+from hypersphere.nn.in_memory import is_in_memory
 from hypersphere.nn.libraries import OPTIONS
 from hypersphere.nn.weights import WEIGHTS
 from hypersphere.runs.machine import provenance
@@ -43,7 +44,7 @@ def describe_encoder(config: Config, encoder: nn.Module, preprocess: Preprocess,
     """What the card has of an encoder: how to build, load and feed it. `trained` may have parametrizations."""
     channels = len(preprocess.mean)
     library = config.encoder.partition("/")[0]
-    of_a_library = library != "hypersphere" and not is_reference(config.encoder)
+    of_a_library = library in ("torchvision", "timm")
     lines = _snippets(config, channels, encoder, trained)
     return {
         "kind": KIND,
@@ -54,12 +55,20 @@ def describe_encoder(config: Config, encoder: nn.Module, preprocess: Preprocess,
             "stem": config.stem,
             "norm": config.norm,
             "dimensions": config.dimensions,
+            "size": preprocess.size,
         },
         "features": features_of(encoder),
         "input": {"channels": channels, **vars(preprocess), "steps": _steps(preprocess)},
         "preprocess": preprocess_code(preprocess),
-        "load": lines or f"no other library has {config.encoder}: use hypersphere.load(FOLDER)",
+        "load": lines or _without_code(config.encoder),
     }
+
+
+def _without_code(encoder: str) -> str:
+    """How to load weights that no library and no module has a network for, in words."""
+    if is_in_memory(encoder):
+        return "the network was an object in memory: use hypersphere.load(FOLDER, encoder=network) with one like it"
+    return f"no other library has {encoder}: use hypersphere.load(FOLDER)"
 
 
 def _steps(preprocess: Preprocess) -> list[str]:
@@ -87,16 +96,17 @@ def _steps(preprocess: Preprocess) -> list[str]:
 def _snippets(config: Config, channels: int, encoder: nn.Module, trained: nn.Module) -> dict[str, list[str]]:
     """Lines of code that load the weights, by library; empty if no library has the architecture."""
     library, _, name = config.encoder.partition("/")
-    if library == "hypersphere":
+    if library == "hypersphere" or is_in_memory(config.encoder):
         return {}
     if is_reference(config.encoder):
         module, _, maker = config.encoder.partition(":")
         given = f"channels={channels}" if takes_channels(import_reference(config.encoder)) else ""
         return {module: _lines(module, f"{module}.{maker}({given})", list(_without_parametrizations(trained)))}
     if library == "timm":
-        return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels})', [])}
+        options = _options(encoder.built_with)  # type: ignore[arg-type]
+        return {"timm": _lines("timm", f'timm.create_model("{name}", num_classes=0, in_chans={channels}{options})', [])}
     if config.encoder not in ENCODERS:
-        options = "".join(f", {option}={value}" for option, value in OPTIONS.get(name, {}).items())
+        options = _options({**OPTIONS.get(name, {}), **encoder.built_with})  # type: ignore[dict-item]
         cut = f'model.set_submodule("{encoder.classified_at}", torch.nn.Identity())'
         return {"torchvision": _lines("torchvision", f'torchvision.models.get_model("{name}"{options})', [cut])}
     changes = list(_changes(config, channels, encoder))
@@ -104,6 +114,10 @@ def _snippets(config: Config, channels: int, encoder: nn.Module, trained: nn.Mod
     if config.norm == "batch":
         found["timm"] = _lines("timm", f'timm.create_model("{name}")', changes)
     return found
+
+
+def _options(options: dict[str, Any]) -> str:
+    return "".join(f", {option}={value}" for option, value in options.items())
 
 
 def _lines(library: str, model: str, changes: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ from hypersphere.inference.loading import load, read_card
 from hypersphere.nn import build_encoder
 from hypersphere.nn.blocks import features_in
 from hypersphere.nn.encoders import ENCODERS
-from hypersphere.nn.libraries import build_model, model_name
+from hypersphere.nn.libraries import build_model, model_name, pretrained_model
 from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS, exported_weights, load_weights
 from hypersphere.regularize.selection import PARALLEL
 from hypersphere.runs.build import view_pipeline
@@ -343,4 +343,4 @@ def _model(name: str, pretrained: bool) -> nn.Module:
         kinds = "a run's folder, a checkpoint, a file of embeddings, or a model such as torchvision/resnet18"
         names = [*ENCODERS, *(encoder.partition("/")[2] for encoder in ENCODERS)]
         raise UserError(f"unknown target {name!r}{did_you_mean(name, names)}: pass {kinds}")
-    return build_model(whole, pretrained=pretrained)
+    return pretrained_model(whole) if pretrained else build_model(whole)

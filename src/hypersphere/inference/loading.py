@@ -20,7 +20,7 @@ from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD, exported_weights, read_weights
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Picture, Preprocess, PreprocessRecord, encode_pictures, encode_pixels
-from hypersphere.runs.run import load_run
+from hypersphere.runs.run import check_given, load_run
 from hypersphere.util.files import sha256_of
 from hypersphere.util.records import read_record
 from hypersphere.util.trust import check_code
@@ -34,6 +34,7 @@ class _Architecture(TypedDict):
     stem: NotRequired[Literal["cifar", "imagenet"]]
     norm: NotRequired[Literal["batch", "group", "none"]]
     dimensions: NotRequired[int | None]
+    size: NotRequired[int | None]
 
 
 class _Weights(TypedDict):
@@ -130,12 +131,20 @@ class Loaded:
         return next(self.encoder.parameters()).device
 
 
-def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool = False) -> Loaded:
+def load(
+    path: str | Path,
+    device: str | torch.device = "auto",
+    *,
+    encoder: nn.Module | None = None,
+    trust: bool = False,
+) -> Loaded:
     """Load a trained encoder for use.
 
     Args:
         path: Folder of a run, a folder that `export` or `classify` wrote, or the card.json in one.
         device: Device for the encoder, such as "cpu" or "cuda:1". By default a GPU if there is one.
+        encoder: A network like the one that was passed to `hs.pretrain` as an object. Its weights do not matter, and it
+            stays as it is.
         trust: Whether to import and run code that the folder names, such as an encoder of its author's own. Folders
             that you wrote do not need it.
 
@@ -157,18 +166,18 @@ def load(path: str | Path, device: str | torch.device = "auto", *, trust: bool =
     if trust:
         trust_path(path)
     if (path / "run.json").is_file():
-        run = load_run(path, "cpu")
-        encoder, preprocess, head = run.encoder, Preprocess.of(run.config), None
+        run = load_run(path, "cpu", encoder=encoder)
+        trained, preprocess, head = run.encoder, Preprocess.of(run.config), None
     elif path.name == CARD or (path / CARD).is_file():
-        encoder, preprocess, head = _of_card(path if path.name == CARD else path / CARD)
+        trained, preprocess, head = _of_card(path if path.name == CARD else path / CARD, encoder)
     elif path.exists():
         raise UserError(f"{path} is neither a run (no run.json) nor an exported encoder (no {CARD})")
     else:
         raise UserError(f"{path} does not exist: expected the folder of a run, or one that hypersphere export wrote")
     where = pick_device(device)
     layout = torch.channels_last if where.type == "cuda" else torch.preserve_format
-    encoder = encoder.to(where).to(memory_format=layout).eval()
-    return Loaded(path, encoder, preprocess, head and head.to(where))
+    trained = trained.to(where).to(memory_format=layout).eval()
+    return Loaded(path, trained, preprocess, head and head.to(where))
 
 
 def read_card(file: Path) -> Card:
@@ -178,8 +187,9 @@ def read_card(file: Path) -> Card:
     return read_record(file, Card)
 
 
-def _of_card(file: Path) -> tuple[nn.Module, Preprocess, Head | None]:
+def _of_card(file: Path, given: nn.Module | None) -> tuple[nn.Module, Preprocess, Head | None]:
     card = read_card(file)
+    check_given(file, card["encoder"], given)
     check_code(file, {"encoder": card["encoder"]})
     try:
         preprocess = Preprocess.from_json(card["input"])

@@ -11,7 +11,7 @@ from hypersphere.errors import UserError, did_you_mean
 from hypersphere.inference.card import describe, describe_model
 from hypersphere.inference.diagnose_target import normalized_as_stated
 from hypersphere.inference.loading import Loaded, load, plain
-from hypersphere.nn.libraries import build_model, model_name, torchvision_names
+from hypersphere.nn.libraries import build_model, model_name, pretrained_model, torchvision_names
 from hypersphere.nn.weights import CARD
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Preprocess
@@ -85,7 +85,7 @@ def _model(source: str, device: str | torch.device, pretrained: bool, size: int 
         close = did_you_mean(source, torchvision_names())
         kinds = "a run's folder, an exported folder, or a model such as timm/resnet18"
         raise UserError(f"{source} does not exist{close}: pass {kinds}")
-    encoder = build_model(name, pretrained=pretrained).to(pick_device(device)).eval()
+    encoder = (pretrained_model(name) if pretrained else build_model(name)).to(pick_device(device)).eval()
     views = normalized_as_stated(encoder, folder_pipeline(size or int(encoder.input_size)))  # type: ignore[arg-type]
     preprocess = Preprocess(views.resize or views.size, views.size, views.mean, views.std, views.resize, views.crop)
     card = describe_model(name, plain(encoder), preprocess)

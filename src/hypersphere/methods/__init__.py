@@ -6,7 +6,7 @@ May import: distributed, nn, optim, sphere, util.
 import warnings
 from typing import Any
 
-from hypersphere.errors import UserError
+from hypersphere.errors import UserError, did_you_mean
 from hypersphere.methods.barlow import BarlowTwins
 from hypersphere.methods.base import Batch, Features, Method, ProjectionLoss, Step
 from hypersphere.methods.byol import BYOL
@@ -80,6 +80,8 @@ def name_of(kind: type[Method]) -> str:
         >>> hs.methods.name_of(hs.methods.MoCo)
         'moco'
     """
+    if not isinstance(kind, type):
+        raise UserError(f"`method` must be a class, got {kind!r}: names are for hs.methods.method_class")
     names = {known: name for name, known in METHODS.items()}
     reference = names.get(kind) or reference_to(kind)
     if reference is None:
@@ -104,7 +106,8 @@ def method_class(name: str) -> type[Method]:
         duty = "forward, which computes the loss of a batch"
         return import_subclass(name, Method, duty, {"encoder", "features"})  # type: ignore[type-abstract]
     if not isinstance(name, str) or name not in METHODS:
-        raise UserError(f"`method` must be one of {', '.join(METHODS)}, got {name!r}")
+        close = did_you_mean(str(name), METHODS)
+        raise UserError(f"`method` must be one of {', '.join(METHODS)}, got {name!r}{close}")
     return METHODS[name]
 
 

@@ -8,7 +8,7 @@ from hypersphere.distributed.collectives import gather
 from hypersphere.losses import barlow_loss
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
-from hypersphere.methods.recipes import SMALL_HEADS
+from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
 from hypersphere.util.option_fields import option
@@ -57,6 +57,7 @@ class BarlowTwins(Method):
         "default": {"energy_layers": ("projector",), "lr": 0.2, "weight_decay": 1.5e-6},
         "digits": {**SMALL_HEADS, "projection": 256},
         "imagenet": {"epochs": 1000, "batch": 2048, "hidden": 8192, "projection": 8192},
+        "transformer": TRANSFORMER,
     }
 
     def __init__(

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from hypersphere.data import Batch as Batch
@@ -68,7 +69,7 @@ class Method(nn.Module, ABC):
         Options: Frozen dataclass of the method's options. A class without one has the keyword parameters of its
             `__init__` as options.
         recipes: Options by dataset. "default" applies everywhere, "imagenet" also to other images of more than 64
-            pixels a side, any other key to the dataset of that name.
+            pixels a side, "transformer" if the encoder is one, any other key to the dataset of that name.
         takes_small_crops: Whether a batch may have more than two views.
         takes_one_view: Whether a batch may have a single view.
         growing: Names of buffers whose shape depends on the number of images, known from the first epoch on.
@@ -119,7 +120,22 @@ class Method(nn.Module, ABC):
             raise UserError(f"{type(self).__name__} expects two views of each image, got {len(batch.views)}{hint}")
         if world_size() > 1:
             separate_view_statistics(self)
-        return super().__call__(batch, *args, **kwargs)
+        try:
+            return super().__call__(batch, *args, **kwargs)
+        except RuntimeError as error:
+            if "shapes cannot be multiplied" in str(error) and (wrong := self._width_error(batch)):
+                raise wrong from None
+            raise
+
+    def _width_error(self, batch: Batch) -> UserError | None:
+        """The error for `features` that differs from the encoder's output; None if it does not, as far as is known."""
+        head = getattr(self, "projector", nn.Identity())
+        expected = next((layer.in_features for layer in head.modules() if isinstance(layer, nn.Linear)), None)
+        with torch.no_grad():
+            shape = tuple(self.encoder(batch.views[0]).shape)
+        if expected is None or shape == (len(batch.views[0]), expected):
+            return None
+        return UserError(f"`features` is {expected}, but the encoder returns features of shape {shape}")
 
     def step(self, name: str, loss: Tensor, *projections: Tensor) -> Step:
         """Add `projection_losses` to the method's own loss.
@@ -140,10 +156,10 @@ class Method(nn.Module, ABC):
             raise UserError(f"{type(self).__name__} passes no projections to self.step, which its losses need")
         terms = {name: loss.detach()}
         points = [gather(z) for z in projections] if self.projection_losses else []
-        for further in self.projection_losses:
-            value = sum((further.of(z) for z in points), loss.new_zeros(())) / len(points)
-            loss = loss + further.weight * value
-            terms[further.name] = value.detach()
+        for term, weight, of in self.projection_losses:
+            value = sum((of(z) for z in points), loss.new_zeros(())) / len(points)
+            loss = loss + weight * value
+            terms[term] = value.detach()
         return Step(loss, terms)
 
     def check(self, images: int) -> None:
@@ -168,6 +184,13 @@ class Method(nn.Module, ABC):
 
         Args:
             features: Function that yields the encoder's features of all training images, in parts of shape (N, D).
+        """
+
+    def start_trial(self, images: int) -> None:
+        """Prepare a copy of the method for steps outside of a run, which measure memory and time.
+
+        Args:
+            images: Number of training images.
         """
 
     def parameter_groups(self) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
-from hypersphere.methods.recipes import SMALL_HEADS
+from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, ema_update, make_target, mlp, on_side_stream
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
@@ -58,6 +58,7 @@ class BYOL(Method):
         "digits": SMALL_HEADS,
         "stl10": {"tau": 0.996},
         "imagenet": {"energy": 1.0, "energy_layers": ("encoder", "projector", "predictor")},  # of BYOL-MHE
+        "transformer": TRANSFORMER,
     }
 
     def __init__(

@@ -10,7 +10,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Features, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import cosines
-from hypersphere.methods.recipes import SMALL_HEADS
+from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.methods.swav import SWAV
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
@@ -53,8 +53,10 @@ class DeepCluster(Method):
         iterations: Iterations of k-means.
 
     Example:
-        >>> method = hs.methods.DeepCluster(torch.nn.Flatten(), features=12, hidden=8, projection=4, prototypes=5)
-        >>> views = (torch.rand(6, 3, 2, 2), torch.rand(6, 3, 2, 2))
+        >>> encoder, images = torch.nn.Flatten(), torch.rand(6, 3, 2, 2)
+        >>> method = hs.methods.DeepCluster(encoder, features=12, hidden=8, projection=4, prototypes=5)
+        >>> method.start_epoch(lambda: [encoder(images)])
+        >>> views = (images, images.flip(3))
         >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
         ['deepcluster']
     """
@@ -76,6 +78,7 @@ class DeepCluster(Method):
         "default": {"small_crops": 4, "energy_layers": ("projector",), "lr": 0.6},
         "digits": {**SMALL_HEADS, "prototypes": 64, "small_crops": 0},
         "imagenet": SWAV,
+        "transformer": TRANSFORMER,
     }
     takes_small_crops = True
     growing = ("labels",)
@@ -124,10 +127,15 @@ class DeepCluster(Method):
             )
 
     def _labels_of(self, sample: Tensor) -> Tensor:
-        """Return labels of shape (times, B). Before the first epoch, they only tell images apart."""
+        """Return labels of shape (times, B)."""
         if self.labels.shape[1] == 0:
-            return (sample % self.centroids.shape[1]).expand(len(self.centroids), -1)
+            raise UserError("DeepCluster has no clusters yet: call start_epoch(features) before each epoch")
         return self.labels[:, sample]
+
+    def start_trial(self, images: int) -> None:
+        """Label images by their numbers."""
+        labels = torch.arange(images, device=self.labels.device) % self.centroids.shape[1]
+        self.labels = labels.repeat(len(self.labels), 1)
 
     @torch.no_grad()
     def start_epoch(self, features: Features | None) -> None:

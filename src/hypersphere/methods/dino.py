@@ -31,14 +31,15 @@ class DINO(Method):
     pixels (14 % of the area or more) and eight of 96 (5 to 14 %), BYOL's changes of colour, SGD of lr 0.03 and weight
     decay 1e-4, batch 512, 100 epochs with 10 of warm-up, and the last layer frozen in the first epoch.
 
-    For a ViT the authors use AdamW of lr 5e-4, weight decay rising from 0.04 to 0.4 (`weight_decay_end`), crops of 40 %
-    of the area or more and of 5 to 40 %, and for longer runs a teacher's temperature that rises to 0.07 in 30 epochs
+    Published for a ViT, and as here if the encoder is a transformer: AdamW of lr 5e-4, weight decay rising from 0.04 to
+    0.4 (`weight_decay_end`), the norm of each weight's gradient clipped at 3 (`clip`), crops of 40 % of the area or
+    more and of 5 to 40 %. For longer runs, the authors' teacher has a temperature that rises to 0.07 in 30 epochs
     (`teacher_temperature`, `teacher_warmup`).
 
     On CIFAR, which the authors do not report: 4096 prototypes, four small crops, LARS of lr 0.3, 300 epochs.
 
-    Different here: the head's three layers have normalization and ReLU in between, not GELU alone. Gradients are not
-    clipped (published: the norm of each weight's at 3). The teacher's temperature rises step by step, not epoch by
+    Different here: the head's three layers have normalization and ReLU in between, not GELU alone. A ResNet's gradients
+    are not clipped, and ViTs have no stochastic depth. The teacher's temperature rises step by step, not epoch by
     epoch. The learning rate decays to 0, not to 1e-6. Scores are cosines, which is the last layer with normalized
     weights of gain 1 on normalized inputs.
 
@@ -96,6 +97,15 @@ class DINO(Method):
             "optimizer": "sgd",
             "lr": 0.03,
             "prototypes": 65536,
+        },
+        "transformer": {
+            "optimizer": "adamw",
+            "lr": 5e-4,
+            "weight_decay": 0.04,
+            "weight_decay_end": 0.4,
+            "clip": 3.0,
+            "crop_min": 0.4,
+            "small_area": (0.05, 0.4),
         },
     }
     takes_small_crops = True

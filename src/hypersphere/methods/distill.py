@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import all_mean
 from hypersphere.errors import UserError
+from hypersphere.losses import negative_cosine
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.recipes import SMALL_HEADS
-from hypersphere.methods.simsiam import negative_cosine
 from hypersphere.nn import deep_mlp, each_view, make_target
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere.unit import to_full_precision

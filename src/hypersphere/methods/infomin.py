@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch
 from hypersphere.methods.moco import MOCO_V2, MoCo
-from hypersphere.methods.recipes import SGD, SMALL_HEADS
+from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import mlp
 from hypersphere.util.option_fields import option
 from hypersphere.util.random_numbers import JIGSAW, uniforms
@@ -78,6 +78,7 @@ class InfoMin(MoCo):
         "default": {**SGD, "epochs": 200, "energy_layers": ("projector", "jigsaw_projector")},
         "digits": {**SMALL_HEADS, "queue": 512, "jigsaw": 2},
         "imagenet": {**MOCO_V2, "policy": "infomin", "randaugment": 2},
+        "transformer": TRANSFORMER,
     }
 
     name = "infomin"

@@ -10,7 +10,7 @@ from hypersphere.losses import moco_loss
 from hypersphere.losses.queue import enqueue
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
-from hypersphere.methods.recipes import SGD, SMALL_HEADS
+from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_group, ema_update, make_target, mlp
 from hypersphere.sphere import unit
 from hypersphere.util.option_fields import option
@@ -67,6 +67,7 @@ class MoCo(Method):
         "default": {**SGD, "epochs": 200, "energy_layers": ("projector",)},
         "digits": {**SMALL_HEADS, "queue": 512},
         "imagenet": {**MOCO_V2, "temperature": 0.2, "policy": "moco"},
+        "transformer": TRANSFORMER,
     }
 
     name = "moco"

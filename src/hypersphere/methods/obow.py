@@ -15,7 +15,7 @@ from hypersphere.losses import swapped_prediction
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import cosines
-from hypersphere.methods.recipes import SMALL_HEADS
+from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, ema_update, make_target, mlp, skip_synchronization
 from hypersphere.nn.blocks import blocks_of, heard, to_positions, width_of
 from hypersphere.nn.norm import Norm
@@ -105,6 +105,7 @@ class OBoW(Method):
             "policy": "moco",
             "crop_min": 0.08,
         },
+        "transformer": TRANSFORMER,
     }
     takes_small_crops = True
     updates: Tensor

@@ -15,6 +15,14 @@ FOR_MANY_IMAGES = frozenset({"epochs", "batch", "queue", "prototypes", "tau", "h
 # what several methods have in their recipes
 SGD: dict[str, Any] = {"batch": 512, "optimizer": "sgd", "lr": 0.03, "warmup": 0, "weight_decay": 5e-4}
 SMALL_HEADS: dict[str, Any] = {"hidden": 512, "projection": 64}  # for an encoder of digits
+# for transformers, as MoCo v3 (Chen, Xie and He, 2021) trains them, also with BYOL, SimCLR and SwAV
+TRANSFORMER: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 1.5e-4,
+    "warmup": None,
+    "weight_decay": 0.1,
+    "freeze_patches": True,
+}
 MULTI_CROP: dict[str, Any] = {
     "small_crops": 6,
     "small_side": 0.43,  # 96 of 224 pixels
@@ -66,6 +74,14 @@ def published_recipe(kind: type[Method], data: str, size: int | None, energy: fl
     if not energy:
         left_out |= {"energy", "energy_layers"}
     return {name: value for name, value in recipe_on(kind, "imagenet").items() if name not in left_out}
+
+
+def transformer_recipe(kind: type[Method]) -> dict[str, Any]:
+    """Return what a method changes if the encoder is a transformer; nothing if its author chose only an optimizer."""
+    chosen = {"optimizer", "lr"} & kind.recipes.get("default", {}).keys()
+    if "transformer" in kind.recipes or chosen:
+        return recipe_on(kind, "transformer")
+    return TRANSFORMER
 
 
 def _redeclared(kind: type[Method]) -> set[str]:

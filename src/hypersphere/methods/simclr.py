@@ -7,7 +7,7 @@ from torch import nn
 from hypersphere.distributed.collectives import gather
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
-from hypersphere.methods.recipes import SMALL_HEADS
+from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import nt_xent
@@ -58,6 +58,7 @@ class SimCLR(Method):
             "projection": 128,
             "policy": "simclr",
         },
+        "transformer": TRANSFORMER,
     }
 
     def __init__(

@@ -8,7 +8,7 @@ from torch import nn
 from hypersphere.losses import negative_cosine
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
-from hypersphere.methods.recipes import SGD, SMALL_HEADS
+from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import deep_mlp, each_view, mlp
 from hypersphere.nn.norm import Norm, norm_layer
 from hypersphere.util.option_fields import option
@@ -66,6 +66,7 @@ class SimSiam(Method):
             "predictor_decays": False,
             "policy": "moco",
         },
+        "transformer": TRANSFORMER,
     }
 
     def __init__(

@@ -52,6 +52,7 @@ class Supervised(Method):
             "energy_layers": ("encoder", "classifier"),
         },
         "imagenet": {"epochs": 90, "batch": 256, "lr": 0.1},
+        "transformer": {"optimizer": "adamw", "lr": 2.5e-4, "warmup": None, "weight_decay": 0.05},
     }
     takes_one_view = True
 

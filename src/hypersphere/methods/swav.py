@@ -11,7 +11,7 @@ from hypersphere.losses.queue import enqueue
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
 from hypersphere.methods.prototypes import Prototypes
-from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
+from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import unit
@@ -75,6 +75,7 @@ class SwAV(Method):
         "default": {"small_crops": 4, "energy_layers": ("projector", "prototypes"), "lr": 0.6},
         "digits": {**SMALL_HEADS, "prototypes": 64, "small_crops": 0},
         "imagenet": SWAV,
+        "transformer": TRANSFORMER,
     }
     takes_small_crops = True
     queue: Tensor

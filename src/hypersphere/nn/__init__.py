@@ -10,6 +10,7 @@ from hypersphere.nn.encoders import ENCODERS, build_encoder, check_encoder, feat
 from hypersphere.nn.heads import deep_mlp, mlp
 from hypersphere.nn.norm import each_group, each_view, separate_view_statistics, skip_synchronization
 from hypersphere.nn.side_stream import on_side_stream
+from hypersphere.nn.transformers import is_transformer
 
 __all__ = [
     "ENCODERS",
@@ -20,6 +21,7 @@ __all__ = [
     "each_view",
     "ema_update",
     "features_of",
+    "is_transformer",
     "make_target",
     "mlp",
     "on_side_stream",

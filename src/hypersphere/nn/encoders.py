@@ -1,14 +1,19 @@
 """Encoders by name. Each maps images B × C × H × W to features B × `num_features`."""
 
+import contextlib
 import inspect
 import numbers
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from hypersphere.errors import UserError, closest_name
+from hypersphere.errors import UserError, closest_name, first_line
+from hypersphere.nn.in_memory import copy_of, given, is_in_memory
 from hypersphere.nn.norm import Norm, NormAct, norm2d, norm_layer, standardize_weights
 from hypersphere.util.references import import_reference, is_reference
 
@@ -16,7 +21,13 @@ Stem = Literal["imagenet", "cifar"]
 
 
 def build_encoder(
-    name: str, *, channels: int = 3, stem: Stem = "imagenet", norm: Norm = "batch", dimensions: int | None = None
+    name: str,
+    *,
+    channels: int = 3,
+    stem: Stem = "imagenet",
+    norm: Norm = "batch",
+    dimensions: int | None = None,
+    size: int | None = None,
 ) -> nn.Module:
     """Build an encoder by name: a network from images to features.
 
@@ -29,6 +40,8 @@ def build_encoder(
         norm: Normalization of the encoders in `ENCODERS`: "batch", "group" (GroupNorm and standardized weights) or
             "none".
         dimensions: If given, a linear layer to this many outputs is added. For the encoders in `ENCODERS` only.
+        size: Side of the images in pixels. Vision transformers are built for it; most of them then accept other sizes,
+            too. Default: the size for which the library made the model.
 
     Returns:
         A module that maps (B, channels, H, W) to (B, num_features), with an attribute `num_features`.
@@ -41,7 +54,7 @@ def build_encoder(
         >>> encoder(torch.zeros(2, 1, 8, 8)).shape
         torch.Size([2, 128])
     """
-    encoder = ENCODERS[name](channels, stem, norm) if name in ENCODERS else _other(name, channels, norm)
+    encoder = ENCODERS[name](channels, stem, norm) if name in ENCODERS else _other(name, channels, norm, size)
     if norm == "group":
         standardize_weights(encoder)
     if dimensions is not None:
@@ -67,7 +80,7 @@ def check_encoder(name: str) -> None:
         ...
         hypersphere.errors.UserError: torchvision has no model 'resnet19': did you mean 'resnet18'?
     """
-    if name in ENCODERS:
+    if name in ENCODERS or is_in_memory(name):
         return
     from hypersphere.nn.libraries import check_model, torchvision_names
 
@@ -84,15 +97,27 @@ def check_encoder(name: str) -> None:
         raise UserError(f"unknown encoder {name!r}{meant} (there are {known})")
 
 
-def _other(name: str, channels: int, norm: Norm) -> nn.Module:
-    check_encoder(name)
+def _other(name: str, channels: int, norm: Norm, size: int | None) -> nn.Module:
     if norm != "batch":
+        check_encoder(name)
         raise UserError(f"`norm` must be batch for {name}, which has its own normalization, got {norm}")
+    encoder = _unmeasured(name, channels, size)
+    if is_reference(name) or is_in_memory(name):
+        return _with_width(encoder, name, channels, size)
+    with contextlib.suppress(UserError):  # `try_encoder` of a run reports it
+        encoder.num_features = width_of_output(encoder, name, channels, size or encoder.input_size)  # type: ignore
+    return encoder
+
+
+def _unmeasured(name: str, channels: int, size: int | None) -> nn.Module:
+    check_encoder(name)
+    if is_in_memory(name):
+        return copy_of(name)
     if is_reference(name):
         return _written(name, channels)
     from hypersphere.nn.libraries import build_model
 
-    return build_model(name, channels)
+    return build_model(name, channels, size=size)
 
 
 def _written(name: str, channels: int) -> nn.Module:
@@ -105,13 +130,65 @@ def _written(name: str, channels: int) -> nn.Module:
     encoder = make(channels=channels) if takes_channels(make) else make()
     if not isinstance(encoder, nn.Module):
         raise UserError(f"`encoder` {name} must return a torch.nn.Module, got {type(encoder).__name__}")
-    if not isinstance(getattr(encoder, "num_features", None), numbers.Integral):
-        raise UserError(f"`encoder` {name} returned a network without num_features: set it to the number of outputs")
     return encoder
+
+
+def _with_width(encoder: nn.Module, name: str, channels: int, size: int | None) -> nn.Module:
+    """The user's network with `num_features`: as it is, or measured."""
+    if isinstance(getattr(encoder, "num_features", None), numbers.Integral):
+        return encoder
+    if size is None:
+        raise UserError(f"`encoder` {name} has no num_features: set it to the number of outputs, or pass `size`")
+    encoder.num_features = width_of_output(encoder, name, channels, size)  # type: ignore[assignment]
+    return encoder
+
+
+def width_of_output(encoder: nn.Module, name: str, channels: int, size: int) -> int:
+    """Number of features that an encoder returns for an image: libraries have no attribute that always says it.
+
+    Raises:
+        UserError: If it does not accept the image, or does not return one vector.
+    """
+    training = {module: module.training for module in encoder.modules()}
+    like = next((w for w in encoder.parameters() if w.is_floating_point() and not is_lazy(w)), torch.zeros(()))
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = encoder.eval()(like.new_zeros(1, channels, size, size))
+    except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError, IndexError) as error:
+        shape = f"{channels} × {size} × {size}"
+        raise UserError(f"`encoder` {name} does not accept {shape} images ({first_line(error)})") from None
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+    if not isinstance(found, Tensor) or found.ndim != 2:
+        returned = f"the shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise UserError(f"`encoder` {name} must return features of shape (images, width), got {returned}")
+    return found.shape[1]
 
 
 def takes_channels(make: Callable[..., nn.Module]) -> bool:
     return "channels" in inspect.signature(make).parameters
+
+
+def sketch(name: str) -> nn.Module | None:
+    """The encoder of this name without memory for its weights, to see of which kind it is; None if it has no kind.
+
+    Encoders of this package, and those that cannot be built, have none.
+    """
+    if name in ENCODERS:
+        return None
+    if is_in_memory(name):
+        return given(name)
+    for device in ("meta", "cpu"):  # not all code of others runs on the first
+        quietly = warnings.catch_warnings(action="ignore")
+        with contextlib.suppress(Exception), quietly, torch.random.fork_rng(devices=[]), torch.device(device):
+            return _unmeasured(name, channels=3, size=None)
+    return None
+
+
+def has_stem(name: str) -> bool:
+    """Whether `stem` applies to the encoder of this name."""
+    return getattr(ENCODERS.get(name), "func", None) is _resnet
 
 
 def features_of(encoder: nn.Module) -> int:

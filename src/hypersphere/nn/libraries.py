@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from hypersphere.errors import UserError, did_you_mean, first_line
@@ -11,14 +12,41 @@ from hypersphere.errors import UserError, did_you_mean, first_line
 _NO_AUXILIARY_HEADS = {"aux_logits": False, "init_weights": True}  # with them the output is a tuple
 OPTIONS = {"googlenet": _NO_AUXILIARY_HEADS, "inception_v3": _NO_AUXILIARY_HEADS}
 
+# options of timm, beside img_size, for models to accept other sizes than that, too: those of ViTs, of Swin, of others
+FLEXIBLE: tuple[dict[str, bool], ...] = (
+    {"dynamic_img_size": True, "dynamic_img_pad": True},
+    {"strict_img_size": False},
+    {},
+)
 
-def build_model(name: str, channels: int = 3, pretrained: bool = False) -> nn.Module:
-    """Build `torchvision/NAME` or `timm/NAME`, with attributes `num_features` and `input_size` (pixels a side)."""
+
+def build_model(name: str, channels: int = 3, *, size: int | None = None) -> nn.Module:
+    """Build `torchvision/NAME` or `timm/NAME`, without its classification layer.
+
+    Args:
+        name: Name of the model.
+        channels: Channels of the images.
+        size: Side of the images in pixels, for models that need it, such as vision transformers. None: their own.
+
+    Returns:
+        The model, with attributes `num_features`, `input_size` (pixels a side for which it was made) and `built_with`
+        (options of the library that depend on the size).
+    """
     check_model(name)
     library, _, model = name.partition("/")
     if library == "timm":
-        return _timm(model, channels, pretrained)
-    return _torchvision(model, channels, pretrained)
+        sizes = [] if size is None else [{"img_size": size, **flexible} for flexible in FLEXIBLE]
+        return _timm(model, channels, sizes)
+    return _torchvision(model, channels, [] if size is None else [{"image_size": size}])
+
+
+def pretrained_model(name: str, channels: int = 3, like: nn.Module | None = None) -> nn.Module:
+    """Build `torchvision/NAME` or `timm/NAME` with the library's weights; for the input size of the model `like`."""
+    check_model(name)
+    library, _, model = name.partition("/")
+    if library == "timm":
+        return _timm(model, channels, [getattr(like, "built_with", {})], pretrained=True)
+    return _torchvision(model, channels, [], pretrained=True)
 
 
 def check_model(name: str) -> None:
@@ -51,38 +79,58 @@ def torchvision_names() -> list[str]:
     return models.list_models(module=models)
 
 
-def _torchvision(name: str, channels: int, pretrained: bool) -> nn.Module:
+def _torchvision(name: str, channels: int, sizes: list[dict[str, Any]], pretrained: bool = False) -> nn.Module:
     from torchvision import models
+
+    from hypersphere.nn.torchvision_vit import accept_any_size
 
     if channels != 3:
         others = "use torchvision/resnet18 or resnet50, hypersphere/… or a model of timm"
         raise UserError(f"torchvision/{name} takes images with 3 channels, got {channels}: {others}")
     options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else OPTIONS.get(name, {})
-    model = _build(f"torchvision/{name}", partial(models.get_model, name, **options), pretrained)
-    linear = [(where, layer) for where, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    if not linear:
-        raise UserError(f"torchvision/{name} has no linear layer, so its features are unknown: choose another model")
-    where, last = linear[-1]
+    made_for = models.get_model_weights(name).DEFAULT.transforms().crop_size[0]
+    model = _build(f"torchvision/{name}", partial(models.get_model, name, **options), sizes, pretrained)
+    where, model.num_features = _classifier(model)
     model.set_submodule(where, nn.Identity())
-    model.num_features, model.classified_at = last.in_features, where
-    model.input_size = models.get_model_weights(name).DEFAULT.transforms().crop_size[0]
-    return model
+    model.classified_at, model.input_size = where, made_for
+    return accept_any_size(model)
 
 
-def _timm(name: str, channels: int, pretrained: bool) -> nn.Module:
+def _classifier(model: nn.Module) -> tuple[str, int]:
+    """The name of the layer that classifies, and the width of its input: the last layer of all."""
+    layers = [(where, layer) for where, layer in model.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    where, last = layers[-1]
+    return where, last.in_features if isinstance(last, nn.Linear) else last.in_channels
+
+
+def _timm(name: str, channels: int, sizes: list[dict[str, Any]], pretrained: bool = False) -> nn.Module:
     import timm
 
     make = partial(timm.create_model, name, pretrained=pretrained, num_classes=0, in_chans=channels)
-    model = _build(f"timm/{name}", make, pretrained)
+    model = _build(f"timm/{name}", make, sizes, pretrained)
     model.input_size = model.pretrained_cfg["input_size"][-1]
     return model
 
 
-def _build(name: str, make: Callable[[], Any], pretrained: bool) -> Any:
-    """Build the model; a download of weights that fails is a UserError."""
-    try:
-        return make()
-    except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
-        raise UserError(f"could not download the weights of {name} ({first_line(error)})") from None
+def _build(name: str, make: Callable[..., Any], sizes: list[dict[str, Any]], pretrained: bool) -> Any:
+    """Build the model with the first options in `sizes` that it has, or with none of them.
+
+    `built_with` of the model has these options. A download of weights that fails is a UserError.
+    """
+    state = torch.get_rng_state()
+    for options in (*sizes, {}):
+        try:
+            model = make(**options)
+        except (OSError, RuntimeError) as error:
+            if pretrained:
+                raise UserError(f"could not download the weights of {name} ({first_line(error)})") from None
+            if not options:
+                raise
+        except (AssertionError, TypeError, ValueError, ZeroDivisionError):
+            if not options:
+                raise
+        else:
+            model.built_with = options
+            return model
+        torch.set_rng_state(state)  # so that the weights do not depend on these attempts
+    raise AssertionError("unreachable")

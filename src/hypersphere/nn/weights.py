@@ -1,5 +1,6 @@
 """Weights of an encoder from a file of any origin, read without running code in it."""
 
+import contextlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from hypersphere.errors import UserError, first_line
+from hypersphere.nn.transformers import resampled_positions
+from hypersphere.util.console import notify
 
 CARD, WEIGHTS = "card.json", "encoder.safetensors"  # in an exported folder
 HUB_WEIGHTS = "model.safetensors"  # in one for the Hugging Face Hub, where others look for this name
@@ -49,6 +52,7 @@ def load_tensors(encoder: nn.Module, found: dict[str, Tensor], source: str) -> l
         count = f"{len(missing)} of {len(needed)} tensors"
         raise UserError(f"{source} is of another architecture: {count} are missing, such as {missing[0]}")
     here = {name: ours[name] for name in needed} | {name: getattr(*place) for name, place in plain.items()}
+    found |= _resampled(found, here, source)
     for name, tensor in here.items():
         if found[name].shape != tensor.shape:
             raise ShapeMismatch(source, name, found[name], tensor)
@@ -56,6 +60,19 @@ def load_tensors(encoder: nn.Module, found: dict[str, Tensor], source: str) -> l
     for name, place in plain.items():
         _put_plain(*place, found[name], source)
     return [name for name in found if name not in ours and name not in plain]
+
+
+def _resampled(found: dict[str, Tensor], here: dict[str, Tensor], source: str) -> dict[str, Tensor]:
+    """The position embeddings that are for other input sizes, interpolated for those of the encoder."""
+    resampled = {}
+    for name, tensor in here.items():
+        there = found[name]
+        same_width = there.ndim == tensor.ndim > 1 and there.shape[-1] == tensor.shape[-1]
+        if "pos" in name and there.shape != tensor.shape and same_width and there.is_floating_point():
+            with contextlib.suppress(ValueError):
+                resampled[name] = resampled_positions(there, tensor.shape[-2])
+                notify(f"{source}: interpolated {name} from {there.shape[-2]} to {tensor.shape[-2]} positions")
+    return resampled
 
 
 def _parametrized(encoder: nn.Module) -> dict[str, tuple[nn.Module, str]]:

@@ -5,10 +5,12 @@
 May import `kernels` and `util`.
 """
 
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 
+from hypersphere.optim.clip import clip_gradients
 from hypersphere.optim.decay import scheduled_decay
 from hypersphere.optim.lars import LARS
 from hypersphere.optim.schedules import rising, scaled, warmup_cosine
@@ -27,6 +29,7 @@ def build_optimizer(
     trust: float,
     weight_decay_end: float | None = None,
     peak: float = 0.0,
+    clip: float | None = None,
 ) -> torch.optim.Optimizer:
     """Build an optimizer for the parameter groups of a method.
 
@@ -42,6 +45,7 @@ def build_optimizer(
         trust: Trust coefficient of LARS.
         weight_decay_end: If given, the decay follows half a cosine from `weight_decay` to this.
         peak: Learning rate of groups with `fixed`.
+        clip: If given, the largest norm of each parameter's gradient.
 
     Returns:
         The optimizer, with a learning rate of 0.
@@ -61,6 +65,8 @@ def build_optimizer(
         decay = {"weight_decay": 0.0, "schedule": (weight_decay, weight_decay_end)}
     groups = [{**({} if "weight_decay" in g else decay), **g, **_fixed_rate(g, peak)} for g in groups]
     optimizer = _make_optimizer(name, groups, momentum, trust)
+    if clip is not None:
+        optimizer.register_step_pre_hook(partial(clip_gradients, clip))
     if weight_decay_end is not None:
         optimizer.register_step_pre_hook(scheduled_decay)
     return optimizer

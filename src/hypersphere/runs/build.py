@@ -23,6 +23,7 @@ from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss,
 from hypersphere.methods.base import HEADS
 from hypersphere.methods.options import PROVIDED, accepted_parameters
 from hypersphere.nn import build_encoder, features_of
+from hypersphere.nn.transformers import patch_projection
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.runs.initial_weights import load_initial_weights
@@ -47,16 +48,24 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
     Raises:
         UserError: If the encoder or the method cannot be built with these options.
     """
+    views = view_pipeline(config)
     encoder = build_encoder(
-        config.encoder, channels=channels, stem=config.stem, norm=config.norm, dimensions=config.dimensions
+        config.encoder,
+        channels=channels,
+        stem=config.stem,
+        norm=config.norm,
+        dimensions=config.dimensions,
+        size=views.size,
     )
     if any(isinstance(weight, UninitializedParameter) for weight in encoder.parameters()):
         raise UserError(f"`encoder` {config.encoder} is lazy: run a batch through it in the function that builds it")
     if begin:
         load_initial_weights(encoder, config, channels)
+    if config.freeze_patches:
+        _freeze_patches(encoder, config)
     kind = method_class(config.method)
     provided = {name: getattr(config, name) for name in ("norm", "seed", "epochs")}
-    provided |= {"classes": classes, "input_shape": (channels, *[view_pipeline(config).size] * 2)}
+    provided |= {"classes": classes, "input_shape": (channels, *[views.size] * 2)}
     accepted = accepted_parameters(kind)
     options = {name: value for name, value in provided.items() if name in accepted}
     options |= {**_own_options(config, kind), **_extra_options(config, kind, warn=begin)}
@@ -70,6 +79,13 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
         if isinstance(further.of, nn.Module):  # its state is saved with the method's
             method.add_module(further.name, further.of)
     return method
+
+
+def _freeze_patches(encoder: nn.Module, config: Config) -> None:
+    projection = patch_projection(encoder)
+    if projection is None:
+        raise UserError(f"`freeze_patches` needs an encoder that cuts images into patches, not {config.encoder}")
+    projection.requires_grad_(False)
 
 
 def _construct(kind: type[Method], name: str, options: dict[str, Any]) -> Method:
@@ -254,6 +270,7 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
         momentum=config.momentum,
         trust=config.trust,
         peak=scaled(config.lr, config.batch),
+        clip=config.clip,
     )
 
 
@@ -273,6 +290,7 @@ def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
 def trial_update(config: Config, method: Method, how: Execution, images: Images, count: int = 16) -> Callable[[], None]:
     """Return a function that makes a step with `count` images on a copy of the networks."""
     twin = trainer_of(config, copy.deepcopy(method), dataclasses.replace(how, compile=False))
+    twin.method.start_trial(len(images))
     views, zero = Views(view_pipeline(config), config.seed), torch.zeros((), device=how.device)
     sample = torch.arange(count, device=how.device) % len(images)
 
@@ -310,7 +328,8 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
         except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError) as error:
             shape = " × ".join(map(str, (whole.shape[1], side, side)))
             images_seen = f"the {shape} images of {config.method} on {config.data}"
-            raise UserError(f"`encoder` {config.encoder} does not accept {images_seen} ({first_line(error)})") from None
+            refused = f"`encoder` {config.encoder} does not accept {images_seen} ({first_line(error)})"
+            raise UserError(f"{refused}{_other_size(config, method, side)}") from None
         if not seen.equal(whole[:, :, :side, :side]):
             raise UserError(
                 f"`encoder` {config.encoder} changes its input in place: copy it first (x = 2 * x, not x *= 2)"
@@ -319,3 +338,12 @@ def try_encoder(config: Config, method: Method, images: Images) -> None:
             raise UserError(
                 f"`encoder` {config.encoder} returned the shape {found}; its num_features promises {promised}"
             )
+
+
+def _other_size(config: Config, method: Method, refused: int) -> str:
+    """What to change if an encoder refuses a size."""
+    made_for = getattr(method.encoder, "input_size", None)
+    if refused != view_pipeline(config).size:
+        small = "pass `small_crops` 0, or " if getattr(config, "small_crops", 0) else ""
+        return f": {small}choose an encoder that accepts images of several sizes"
+    return f": pass `size` {made_for}" if made_for not in (None, refused) else ""

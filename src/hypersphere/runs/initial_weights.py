@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.errors import UserError
-from hypersphere.nn.libraries import build_model
+from hypersphere.nn.libraries import pretrained_model
 from hypersphere.nn.weights import CARD, ShapeMismatch, exported_weights, load_tensors, read_weights
 from hypersphere.util.console import notify
 
@@ -23,7 +23,7 @@ def load_initial_weights(encoder: nn.Module, config: Config, channels: int) -> N
     """
     if config.init is None:
         return
-    weights = _weights(config, channels)
+    weights = _weights(encoder, config, channels)
     if config.norm != "batch" and any(name.endswith("running_mean") for name in weights):
         raise UserError(f"`init` {config.init} has BatchNorm, but `norm` {config.norm} has none: use `norm` batch")
     try:
@@ -41,14 +41,14 @@ def check_init(init: str | None) -> None:
         _file_of(init)
 
 
-def _weights(config: Config, channels: int) -> dict[str, Tensor]:
+def _weights(encoder: nn.Module, config: Config, channels: int) -> dict[str, Tensor]:
     assert config.init is not None
     if config.init != PRETRAINED:
         return read_weights(_file_of(config.init))
     if not config.encoder.startswith(("torchvision/", "timm/")):
         raise UserError(f"`init` pretrained needs an encoder of torchvision or timm, got {config.encoder}")
     with torch.random.fork_rng(devices=[]):  # the seed alone decides how the heads start
-        return build_model(config.encoder, channels, pretrained=True).state_dict()
+        return pretrained_model(config.encoder, channels, like=encoder).state_dict()
 
 
 def _file_of(init: str) -> Path:

@@ -10,6 +10,7 @@ from torch import nn
 
 from hypersphere.config import Config
 from hypersphere.errors import UserError, first_line
+from hypersphere.nn.in_memory import is_in_memory
 from hypersphere.runs.build import build_method
 from hypersphere.util.free_memory import free_memory, in_bytes
 from hypersphere.util.references import is_reference
@@ -32,7 +33,7 @@ def network_memory(config: Config, channels: int, classes: int) -> NetworkMemory
     Raises:
         UserError: If the sizes are too large for any machine.
     """
-    if is_reference(config.encoder) or is_reference(config.method):
+    if is_reference(config.encoder) or is_in_memory(config.encoder) or is_reference(config.method):
         return None
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings(action="ignore"):

@@ -25,6 +25,7 @@ class RunOptions(TypedDict, total=False):
     init: str | PathLike[str] | None
     stem: Literal["cifar", "imagenet"]
     norm: Literal["batch", "group", "none"]
+    freeze_patches: bool
     dimensions: int | None
     uniformity: float
     uniformity_t: float
@@ -54,6 +55,7 @@ class RunOptions(TypedDict, total=False):
     weight_decay_end: float | None
     momentum: float
     trust: float
+    clip: float | None
     seed: int
     precision: Precision
     device: str | torch.device

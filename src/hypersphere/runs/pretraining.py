@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hypersphere.config import Config, format_value, recipe
 from hypersphere.data import Dataset, Images, Loader, Split
@@ -35,7 +35,10 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Method, name_of
 from hypersphere.methods.base import HEADS
-from hypersphere.nn import check_encoder, features_of
+from hypersphere.nn import ENCODERS, check_encoder, features_of
+from hypersphere.nn.encoders import has_stem
+from hypersphere.nn.in_memory import is_in_memory
+from hypersphere.nn.in_memory import remember as remember_network
 from hypersphere.runs.build import (
     build_method,
     plan_of,
@@ -55,7 +58,7 @@ from hypersphere.runs.measured_words import LEGEND, MeasuredWords
 from hypersphere.runs.memory import check_memory, memory_errors_as_user_errors
 from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.option_types import RunOptions
-from hypersphere.runs.recipes import located, recipe_for
+from hypersphere.runs.recipes import located, recipe_for, transformer_options
 from hypersphere.runs.run import Run, RunRecord, initial_encoder, load_config, put_state
 from hypersphere.train import (
     Log,
@@ -148,7 +151,8 @@ def pretrain(
             Nothing is trained or written.
         progress: Whether to show a line for each epoch, and a progress bar.
         **options: Fields of `hypersphere.config.Config`, such as `epochs=50`; `hypersphere pretrain METHOD --help`
-            explains them.
+            explains them. `encoder` may also be a `torch.nn.Module`. The run trains a copy of it, which starts from its
+            weights.
 
     Returns:
         The finished run: `run.encoder`, `run.evaluate()`, `run.path`. With `dry_run` its options and an estimate of its
@@ -166,6 +170,9 @@ def pretrain(
     given = None if data is None else dataset_of(data)  # keeps an object in memory alive
     if given is not None:
         options["data"] = given.name
+    network = options.get("encoder")
+    if isinstance(network, nn.Module):
+        options["encoder"] = remember_network(network)
     if isinstance(method, type):
         method = name_of(method)
     if isinstance(options.get("device"), torch.device):
@@ -180,11 +187,14 @@ def pretrain(
             )
         check_early(**options)
         config = recipe_for(method, **options)
+        if "stem" in options and not has_stem(config.encoder):
+            having = " and ".join(filter(has_stem, ENCODERS))
+            notify(f"ignored option stem: {having} have it, {config.encoder} does not")
         if dry_run:
             from hypersphere.runs.dry_run import dry_run as tried
 
             return tried(checked(config))
-        return start(config, progress=progress)
+        return _holding(network, start(config, progress=progress))
     if dry_run:
         raise UserError("`dry_run` applies to new runs, not to `resume`")
     for name in filter(is_reference, (method, *options.values())):
@@ -192,7 +202,13 @@ def pretrain(
     folder = Path(resume)
     saved = load_config(folder, advice="name it in the command, too, if you trust it")
     wanted = with_preset(saved, method).replace(**options)
-    return go_on(folder, agreeing(saved, wanted, folder), progress=progress)
+    return _holding(network, go_on(folder, agreeing(saved, wanted, folder), progress=progress))
+
+
+def _holding(network: Any, run: Run) -> Run:
+    """The run, which keeps the encoder that it was given as an object."""
+    run.given_encoder = network if isinstance(network, nn.Module) else None
+    return run
 
 
 def check_early(*, device: Any = "auto", encoder: Any = None, init: Any = None, **others: Any) -> None:
@@ -346,11 +362,19 @@ def announce(config: Config, split: Split) -> None:
             notify(
                 f"{name} is defined in a script, so only that script can load the run: move it to a module to share it"
             )
+    if is_in_memory(config.encoder):
+        notify("the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)")
     side = view_pipeline(config).size
-    stem = " (cifar stem)" if config.stem == "cifar" and config.encoder.startswith("torchvision/resnet") else ""
+    stem = f" ({config.stem} stem)" if has_stem(config.encoder) else ""
+    if has_stem(config.encoder) and config.stem == "cifar" and side > 32:
+        notify(f"the cifar stem takes about 8 times as long as stem imagenet at {side} × {side} pixels")
     plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     apart = "held out" if split.apart else "of them monitored"
     notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
+    if changed := transformer_options(config):
+        values = {name: getattr(config, name) for name in changed}
+        chosen = ", ".join(f"{name} {format_value(value)}" for name, value in values.items() if value is not None)
+        notify(f"{config.title}: recipe for transformers: {chosen}")
     if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
         few = f"{len(train):,} images in batches of {config.batch} are probably too few"
         notify(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")

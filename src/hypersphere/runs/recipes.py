@@ -1,4 +1,4 @@
-"""A method's recipe on whatever data one names, by what is found there."""
+"""A method's recipe on whatever data and encoder one names, by what is found there."""
 
 import os
 from typing import Any
@@ -7,7 +7,9 @@ from hypersphere.config import Config, coerce_options, option_names, photograph_
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.resolving import dataset_of
 from hypersphere.methods import METHODS, method_class
-from hypersphere.methods.recipes import parse_name
+from hypersphere.methods.recipes import parse_name, transformer_recipe
+from hypersphere.nn.encoders import sketch
+from hypersphere.nn.transformers import is_transformer, patch_projection
 from hypersphere.presets import folder_options
 from hypersphere.runs.teachers import with_teacher
 from hypersphere.util.console import notify
@@ -19,7 +21,7 @@ def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
     dataset = dataset_of(data, DataSpec("", **{name: options[name] for name in DataSpec._fields if name in options}))
     hints = dataset.recipe_hints()
     if hints is None:
-        return recipe(method, dataset.name, **options)
+        return _for_encoder(recipe(method, dataset.name, **options), options)
     by_size = folder_options(hints.images, hints.side, options.get("size"))
     kind = method_class(parse_name(method, METHODS).method)
     by_size |= {name: value for name, value in kind.options_for(hints.images).items() if name in option_names(method)}
@@ -29,7 +31,24 @@ def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
     config = recipe(method, dataset.name, **{**by_size, **of_method, **options})
     if summary := dataset.summary():
         notify(summary)
-    return located(config)
+    return located(_for_encoder(config, options))
+
+
+def _for_encoder(config: Config, options: dict[str, Any]) -> Config:
+    """The config with the method's recipe for transformers, if the encoder is one, except for the given options."""
+    chosen = transformer_options(config)
+    return config.replace(**{name: value for name, value in chosen.items() if name not in options})
+
+
+def transformer_options(config: Config) -> dict[str, Any]:
+    """What the method's recipe for transformers changes; nothing if the encoder is another network."""
+    encoder = sketch(config.encoder)
+    if encoder is None or not is_transformer(encoder):
+        return {}
+    chosen = transformer_recipe(method_class(config.method))
+    if config.init is not None or patch_projection(encoder) is None:
+        chosen = {**chosen, "freeze_patches": False}
+    return {name: value for name, value in chosen.items() if name in option_names(config.method)}
 
 
 def located(config: Config) -> Config:

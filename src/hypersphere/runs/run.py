@@ -26,6 +26,7 @@ from hypersphere.evaluate import (
     transfer_views,
 )
 from hypersphere.methods import Method
+from hypersphere.nn.in_memory import remember as remember_network
 from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
@@ -75,6 +76,8 @@ class Run:
         >>> run.encode(images).shape  # doctest: +SKIP
         torch.Size([16, 128])
     """
+
+    given_encoder: nn.Module | None = None  # keeps an encoder in memory alive
 
     def __init__(self, path: Path, config: Config, method: Method, step: int, seconds: float) -> None:
         self.path, self.config, self.method, self.step, self.seconds = path, config, method, step, seconds
@@ -392,6 +395,7 @@ def load_run(
     *,
     root: str | Path | None = None,
     data: Any = None,
+    encoder: nn.Module | None = None,
     trust: bool = False,
 ) -> Run:
     """Load a run from its last checkpoint.
@@ -402,6 +406,8 @@ def load_run(
         root: New location of the data, if they have moved since the run began.
         data: The images of a run on an object in memory, as they were passed to `hs.pretrain`. The run needs them only
             to be evaluated.
+        encoder: A network like the one that was passed to `hs.pretrain` as an object. Its weights do not matter, and it
+            stays as it is.
         trust: Whether to import and run code that the run names: its author's own method, encoder, regularizer or
             data. Runs that you made do not need it.
 
@@ -421,13 +427,29 @@ def load_run(
     given = None if data is None else dataset_of(data)
     if given is not None and given.name != config.data:
         raise UserError(f"{path} was trained on {config.data}, not on the `data` given ({given.name})")
+    check_given(path, config.encoder, encoder)
     method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
+    run.given_encoder = encoder
     if given is not None:
         run.dataset = Dataset.resolve(config)  # keeps an object in memory alive
     put_state(run, load_checkpoint(path / "checkpoint.pt"))
     method.to(pick_device(device))
     return run
+
+
+def check_given(path: Path, name: str, encoder: nn.Module | None) -> None:
+    """Remember an encoder that the user passes again for a run or an exported encoder.
+
+    Raises:
+        UserError: If its architecture differs.
+    """
+    if encoder is None:
+        return
+    if not isinstance(encoder, nn.Module):
+        raise UserError(f"`encoder` must be a torch.nn.Module, got {type(encoder).__name__}")
+    if (found := remember_network(encoder)) != name:
+        raise UserError(f"{path} has the encoder {name}, not the `encoder` given ({found})")
 
 
 def put_state(run: Run, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hypersphere.config import Config, code_named_in
 from hypersphere.errors import UserError
 from hypersphere.nn import build_encoder, features_of
-from hypersphere.nn.libraries import build_model, check_model, model_name
+from hypersphere.nn.libraries import check_model, model_name, pretrained_model
 from hypersphere.nn.weights import CARD, WEIGHTS, load_tensors, read_weights
 from hypersphere.runs.build import view_pipeline
 from hypersphere.util.console import notify
@@ -82,10 +82,10 @@ class _Source(NamedTuple):
     weights: Path | None  # None: those of the model's library
 
     def build(self, pretrained: bool) -> nn.Module:
-        if self.weights is None:
-            return build_model(self.encoder, pretrained=pretrained)
         encoder = build_encoder(self.encoder, **self.architecture)
-        if pretrained:
+        if pretrained and self.weights is None:
+            load_tensors(encoder, pretrained_model(self.encoder, like=encoder).state_dict(), f"`teacher` {self.encoder}")
+        elif pretrained:
             load_tensors(encoder, read_weights(self.weights), f"`teacher` {self.weights}")
         return encoder
 
@@ -166,7 +166,8 @@ def _of_run(folder: Path) -> _Source:
         raise UserError(f"`teacher` {folder} has no checkpoint yet")
     views = view_pipeline(config)
     same = {name: getattr(config, name) for name in ("stem", "norm", "dimensions")}
-    return _Source(config.encoder, {"channels": len(views.mean), **same}, views.mean, views.std, weights)
+    built_for = {"channels": len(views.mean), "size": views.size}
+    return _Source(config.encoder, {**built_for, **same}, views.mean, views.std, weights)
 
 
 def _of_export(folder: Path) -> _Source:

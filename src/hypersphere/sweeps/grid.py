@@ -23,7 +23,8 @@ from hypersphere.util.references import edition, is_reference, reference_to
 from hypersphere.util.statistics import Estimate, estimate
 
 OUT = Path("runs/sweep")
-DECIDE_DEFAULTS = ("method", "data", "labels", "size", "white")  # the options that a recipe depends on
+# the options that a recipe depends on
+DECIDE_DEFAULTS = ("method", "data", "labels", "size", "white", "encoder", "init")
 
 
 class Point(NamedTuple):
