@@ -83,11 +83,14 @@ class _Source(NamedTuple):
 
     def build(self, pretrained: bool) -> nn.Module:
         encoder = build_encoder(self.encoder, **self.architecture)
-        if pretrained and self.weights is None:
-            load_tensors(encoder, pretrained_model(self.encoder, like=encoder).state_dict(), f"`teacher` {self.encoder}")
-        elif pretrained:
-            load_tensors(encoder, read_weights(self.weights), f"`teacher` {self.weights}")
+        if pretrained:
+            load_tensors(encoder, self._published(encoder), f"`teacher` {self.weights or self.encoder}")
         return encoder
+
+    def _published(self, encoder: nn.Module) -> dict[str, Tensor]:
+        if self.weights is None:
+            return pretrained_model(self.encoder, like=encoder).state_dict()
+        return read_weights(self.weights)
 
 
 def load_teacher(name: str, ours: ViewPipeline, size: int | None) -> Teacher:
