@@ -55,7 +55,6 @@ class Classified:
         names: Their names.
         images: The held-out images, in the order of the other attributes.
         trained_on: Number of labelled training images.
-        side: Side in pixels of the squares that the images are shown as.
     """
 
     folder: Path
@@ -65,7 +64,6 @@ class Classified:
     names: list[str]
     images: Any
     trained_on: int
-    side: int
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -211,7 +209,6 @@ def classify(
         images.names(samples),
         images[samples.to(images.labels.device)],
         len(train),
-        found.loaded.preprocess.side,
     )
     about = {"head": head, "decay": linear.decay, "data": dataset.name, "holdout": holdout}
     if head == "finetune":

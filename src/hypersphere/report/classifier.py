@@ -8,8 +8,7 @@ from torch import Tensor
 
 from hypersphere.inference.classifying import Classified, Mistake
 from hypersphere.report.chart import BOTTOM, LEFT, RIGHT, TOP, Scale, polyline
-from hypersphere.report.contact_sheet import png_uri
-from hypersphere.report.gallery import link_to
+from hypersphere.report.gallery import SIDE, link_to, lone_tile
 from hypersphere.report.templating import number, render
 from hypersphere.util.files import write_atomically
 from hypersphere.util.text import printable
@@ -17,7 +16,6 @@ from hypersphere.util.text import printable
 MISTAKES = 24  # shown at most
 MATRIX = 30  # classes up to which the whole matrix is shown
 PAIRS = 20  # confused pairs that are listed
-SIDE = 144  # pixels of a picture's side
 
 
 def write_classifier_page(path: Path, found: Classified) -> None:
@@ -99,12 +97,13 @@ def _pictures(found: Classified) -> list[dict[str, str]]:
     if not mistakes:
         return []
     chosen = found.images[torch.tensor([mistake.sample for mistake in mistakes]).to(found.images.labels.device)]
-    pixels = torch.cat(list(chosen.squares(found.side, 0))).cpu().expand(-1, 3, -1, -1)
+    pixels = torch.cat(list(chosen.squares(SIDE, 0))).cpu().expand(-1, 3, -1, -1)
     pictures = []
     for mistake, image in zip(mistakes, pixels, strict=True):
         picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
         picture.thumbnail((SIDE, SIDE))
-        pictures.append(_caption(mistake) | {"uri": png_uri(picture)})
+        rendering = "; image-rendering: pixelated" if max(picture.size) < SIDE / 2 else ""
+        pictures.append(_caption(mistake) | {"style": lone_tile(picture, SIDE) + rendering})
     return pictures
 
 

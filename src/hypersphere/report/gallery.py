@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypersphere.data.decode import Unreadable, read_image
 from hypersphere.data.tar_members import opened
@@ -119,9 +119,13 @@ def _picture(one: Shown, white: int | None, shown: bool) -> dict[str, str]:
     except Unreadable as reason:
         return found | {"reason": str(reason)}
     image.thumbnail((SIDE, SIDE))
+    return found | {"style": lone_tile(image, image.width), "link": link_to(one.path)}
+
+
+def lone_tile(image: Any, width: int) -> str:
+    """CSS of a PIL image as a tile of its own sheet, shown `width` pixels wide."""
     sheet = f"background-image: url({png_uri(image)}); --row-length: 1; --shape: {image.height / image.width:g}"
-    style = f"{sheet}; --column: 0; --row: 0; --side: {image.width}px"
-    return found | {"style": style, "link": link_to(one.path)}
+    return f"{sheet}; --column: 0; --row: 0; --side: {width}px"
 
 
 def link_to(name: Path | str) -> str:
