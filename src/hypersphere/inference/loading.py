@@ -28,7 +28,9 @@ from hypersphere.nn.weights import CARD, WEIGHTS, read_weights
 from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import load_run
+from hypersphere.util.console import pluralize
 from hypersphere.util.files import sha256_of
+from hypersphere.util.notebook import html_table
 from hypersphere.util.records import check_record, read_record
 from hypersphere.util.text import printable
 from hypersphere.util.trust import check_code
@@ -193,6 +195,16 @@ class Loaded:
     source: Path
     encoder: nn.Module
     preprocess: Preprocess
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        weights = sum(weight.numel() for weight in self.encoder.parameters())
+        look = self.preprocess
+        rows = [
+            ("encoder", f"{type(self.encoder).__name__}, {weights:,} weights, {self.features} features"),
+            ("input", f"{look.size} × {look.size} pixels, {pluralize(len(look.mean), 'channel')}"),
+        ]
+        return html_table(f"encoder of {self.source}", rows)
 
     @property
     def features(self) -> int:
