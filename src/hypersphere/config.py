@@ -183,7 +183,7 @@ class Config(_Unused):
     """Steps between lines of metrics.jsonl."""
     knn_every: int = option(10, least=0, hashed=False)
     """Epochs between measurements of k-NN accuracy and others on held-out images; if these are the test set, on some
-    training images (0: never)."""
+    training images. The first and the last epoch are measured, too (0: never)."""
     track: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = option((), hashed=False)
     """Services that get a copy of metrics.jsonl: Weights & Biases, MLflow; TensorBoard does if it is installed."""
     on_collapse: Literal["warn", "stop"] = option("warn", hashed=False)

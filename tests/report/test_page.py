@@ -1,5 +1,6 @@
 """The page of some runs: what it says, from whatever state a run is in; and in a real browser."""
 
+import dataclasses
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from hypersphere.cli.options import parse
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.named_datasets import Source
 from hypersphere.report.chart import Line
-from hypersphere.report.page import write_report
+from hypersphere.report.page import _dynamics, write_report
 from hypersphere.report.run_data import read_run_data
 from hypersphere.report.tables import evaluated
 from hypersphere.report.templating import render
@@ -108,6 +109,25 @@ def test_curves_are_those_of_the_metrics(tree, runs):
     assert lines == [2] * 4 + [steps] * 4 + [2] * (len(energies(runs[0])) + len(blocks))
     values = [line["knn"] for line in read_metrics(runs[1] / "metrics.jsonl") if "knn" in line]
     assert f"byol-mhe, epoch 2: {values[-1]:.4g}" in tree.said("title")
+
+
+def test_the_verdict_of_diagnose_is_at_the_top(tree, runs):
+    said = tree.said("p")
+    found = hs.diagnose(read_run_data(runs[1], "cpu", None).seen.features)
+    rank = next(finding.sentence for finding in found.findings if finding.name == "effective rank")
+    last = [line for line in read_metrics(runs[1] / "metrics.jsonl") if "knn" in line]
+    start = last[0]["knn_at_start"]
+    wanted = [found.verdict.partition(":")[0].capitalize(), f"Effective rank: {rank}."]
+    wanted.append(f"k-NN accuracy {last[-1]['knn']:.1f} %, with a random encoder {start:.1f} %.")
+    assert any(all(words in text for words in wanted) for text in said)
+
+
+def test_losses_of_different_methods_have_their_own_axes(runs):
+    found = [read_run_data(run, "cpu", None) for run in runs]
+    other = dataclasses.replace(found[1], config=found[1].config.replace(method="simclr"))
+    titles = re.findall(r'aria-label="(.*?loss.*?|Loss.*?),', "".join(_dynamics([found[0], other])), re.IGNORECASE)
+    assert titles == [f"{kind} of {of}" for kind in ("Training loss", "Loss between the views")
+                      for of in ("byol", "simclr")]  # fmt: skip
 
 
 def test_what_comes_from_paths_is_text(tree, file, runs):
@@ -314,7 +334,7 @@ def test_in_a_browser(browser, file, runs):
     assert card.text == chosen.get_attribute("data-class")  # digits are named so
     assert style_of(browser, tile, "background-image").startswith('url("data:image/png;base64,')
     row, column = divmod(int(chosen.get_attribute("data-image")), 32)
-    assert style_of(browser, tile, "background-position") == f"{-96 * column}px {-96 * row}px".replace("-0px", "0px")
+    assert style_of(browser, tile, "background-position") == f"{-128 * column}px {-128 * row}px".replace("-0px", "0px")
 
     one(".map svg").send_keys(Keys.ARROW_RIGHT)
     moved = one(".map use.chosen")

@@ -104,7 +104,10 @@ def test_the_plane_is_that_of_the_two_largest_moments(seen):
     assert on_circle(flat)[0] is flat
 
 
-@pytest.mark.parametrize(("shape", "shown", "error"), [((1, 8, 8), 8, 0), ((3, 32, 32), 32, 60), ((3, 64, 64), 32, 60)])
+@pytest.mark.parametrize(
+    ("shape", "shown", "error"),
+    [((1, 8, 8), 8, 0), ((3, 32, 32), 32, 60), ((3, 64, 64), 64, 60), ((3, 128, 128), 64, 60)],
+)
 def test_a_sheet_has_each_image_in_its_place(shape, shown, error):
     flat = torch.randint(0, 256, (40, shape[0], 1, 1), dtype=torch.uint8)
     pixels = flat.expand(40, *shape).clone()

@@ -28,6 +28,7 @@ from hypersphere.sphere import effective_rank, hyperspherical_energy
 from hypersphere.sphere.evenness import even_energy
 from hypersphere.sphere.measures import mean_energies
 from hypersphere.util.console import progress_bar
+from hypersphere.util.notebook import html_table
 
 EMBEDDINGS = (".npy", ".npz", ".parquet")
 MARKS = {"good": "✓", "weak": "~", "bad": "✗", "": "·"}  # by the health of a finding
@@ -102,6 +103,14 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return "\n".join(text for _, text in self.lines())
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        rows = [
+            (MARKS[f.health], f.name, f.measured.format(".4g", ".2g"), f.against, f.sentence) for f in self.findings
+        ]
+        head = ("", "measure", "value", "compare with", "meaning")
+        return html_table(f"{self.of}: {self.verdict}", rows, head)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Lines of text, each with its kind: "title", "sentence", "layers", or the health of a finding."""

@@ -21,7 +21,9 @@ from hypersphere.nn.weights import CARD, exported_weights, read_weights
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Picture, Preprocess, PreprocessRecord, encode_pictures, encode_pixels
 from hypersphere.runs.run import check_given, load_run
+from hypersphere.util.console import pluralize
 from hypersphere.util.files import sha256_of
+from hypersphere.util.notebook import html_table
 from hypersphere.util.records import read_record
 from hypersphere.util.trust import check_code
 from hypersphere.util.trust import trust as trust_path
@@ -72,6 +74,16 @@ class Loaded:
     encoder: nn.Module
     preprocess: Preprocess
     head: Head | None = None
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        weights = sum(weight.numel() for weight in self.encoder.parameters())
+        look = self.preprocess
+        rows = [
+            ("encoder", f"{type(self.encoder).__name__}, {weights:,} weights, {self.features} features"),
+            ("input", f"{look.size} × {look.size} pixels, {pluralize(len(look.mean), 'channel')}"),
+        ]
+        return html_table(f"encoder of {self.source}", rows)
 
     @property
     def features(self) -> int:

@@ -1,5 +1,6 @@
 """Models of torchvision and timm as encoders, without their classification layer."""
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from hypersphere.errors import UserError, did_you_mean, first_line
+from hypersphere.nn.hub import offline_if_unreachable
 
 _NO_AUXILIARY_HEADS = {"aux_logits": False, "init_weights": True}  # with them the output is a tuple
 OPTIONS = {"googlenet": _NO_AUXILIARY_HEADS, "inception_v3": _NO_AUXILIARY_HEADS}
@@ -107,7 +109,8 @@ def _timm(name: str, channels: int, sizes: list[dict[str, Any]], pretrained: boo
     import timm
 
     make = partial(timm.create_model, name, pretrained=pretrained, num_classes=0, in_chans=channels)
-    model = _build(f"timm/{name}", make, sizes, pretrained)
+    with offline_if_unreachable() if pretrained else contextlib.nullcontext():
+        model = _build(f"timm/{name}", make, sizes, pretrained)
     model.input_size = model.pretrained_cfg["input_size"][-1]
     return model
 

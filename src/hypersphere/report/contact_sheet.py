@@ -1,4 +1,4 @@
-"""Many small images in one PNG, which a page shows one by one as tiles."""
+"""Many small images in one picture, which a page shows one by one as tiles."""
 
 import base64
 import io
@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from markupsafe import Markup
 from torch import Tensor
 
-LARGEST = 32  # pixels per side; larger images are reduced
+LARGEST = 64  # pixels per side; larger images are reduced
+EXACT = 32  # pixels per side of images that are shown exactly
 ROW = 32  # images in a row of the sheet
+QUALITY = 80  # of photographs
 
 
 def sheet_style(pixels: Tensor, name: str) -> Markup:
@@ -26,7 +28,7 @@ def sheet_style(pixels: Tensor, name: str) -> Markup:
     rows = math.ceil(n / ROW)
     pixels = F.pad(pixels, (0, 0, 0, 0, 0, 0, 0, rows * ROW - n)).view(rows, ROW, channels, height, width)
     sheet = pixels.permute(0, 3, 1, 4, 2).reshape(rows * height, ROW * width, channels)
-    rendering = "pixelated" if width < LARGEST / 2 else "auto"
+    rendering = "pixelated" if width < EXACT / 2 else "auto"
     where = f"background-image: url({_sheet_uri(sheet)}); --row-length: {ROW}; --shape: {height / width:g}"
     return Markup(f".{name} {{ {where}; image-rendering: {rendering} }}")
 
@@ -41,19 +43,25 @@ def _reduced(pixels: Tensor) -> Tensor:
 
 
 def _sheet_uri(sheet: Tensor) -> str:
-    """In grey, or in the 256 colours that fit best, which takes a third of the size."""
+    """In grey, or in the 256 colours that fit best, which takes a third of the size; photographs as a JPEG."""
     from PIL import Image
 
-    if sheet.shape[2] == 1:
-        return png_uri(Image.fromarray(sheet[:, :, 0].contiguous().numpy()))
-    return png_uri(Image.fromarray(sheet[:, :, :3].contiguous().numpy()).quantize(256))
+    grey = sheet.shape[2] == 1
+    picture = Image.fromarray((sheet[:, :, 0] if grey else sheet[:, :, :3]).contiguous().numpy())
+    if sheet.shape[1] > EXACT * ROW:
+        return _uri(picture, "JPEG", quality=QUALITY, subsampling=0)
+    return png_uri(picture if grey else picture.quantize(256))
 
 
 def png_uri(picture: Any) -> str:
     """A PIL image as the `data:` URI of a PNG."""
+    return _uri(picture, "PNG", optimize=True)
+
+
+def _uri(picture: Any, format: str, **options: Any) -> str:
     file = io.BytesIO()
-    picture.save(file, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    picture.save(file, format=format, **options)
+    return f"data:image/{format.lower()};base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def tile_style(index: int) -> str:

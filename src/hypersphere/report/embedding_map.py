@@ -6,6 +6,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from hypersphere.data.class_names import class_names
 from hypersphere.report.contact_sheet import ROW
 from hypersphere.report.run_data import Seen
 from hypersphere.report.templating import render
@@ -45,5 +46,6 @@ def map_of(label: str, seen: Seen, sheet: str) -> Markup:
     images = seen.sample.images
     places = (CENTRE + REACH * embedding(seen.features)).tolist()
     points = [(round(x, 1), round(y, 1), c) for (x, y), c in zip(places, images.labels.tolist(), strict=True)]
-    names = {"classes": images.classes, "class_names": json.dumps(images.classes), "most_classes": MOST_CLASSES}
+    classes = class_names(images.classes)
+    names = {"classes": classes, "class_names": json.dumps(classes), "most_classes": MOST_CLASSES}
     return render("map.html", label=label, points=points, sheet=sheet, row_length=ROW, **names)

@@ -7,6 +7,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from hypersphere.data.class_names import class_names
 from hypersphere.report.contact_sheet import tile_style
 from hypersphere.report.run_data import Seen
 from hypersphere.report.templating import render
@@ -56,7 +57,8 @@ def neighbours(label: str, seen: Seen, sheet: str) -> Markup:
 def _query(image: int, seen: Seen) -> Tile:
     images = seen.sample.images
     label = int(images.labels[image])
-    return Tile("query", tile_style(image), f"query: {images.classes[label] if label >= 0 else image}")
+    name = class_names(images.classes)[label] if label >= 0 else image
+    return Tile("query", tile_style(image), f"query: {name}")
 
 
 def _neighbour(image: int, query: int, seen: Seen) -> Tile:
@@ -65,4 +67,4 @@ def _neighbour(image: int, query: int, seen: Seen) -> Tile:
     if label < 0 or of_query < 0:
         return Tile("unknown", tile_style(image), "class not known")
     kind = "same" if label == of_query else "other"
-    return Tile(kind, tile_style(image), f"{images.classes[label]}, {kind} class")
+    return Tile(kind, tile_style(image), f"{class_names(images.classes)[label]}, {kind} class")

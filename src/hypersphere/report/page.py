@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -14,6 +15,7 @@ from hypersphere.report.neighbours import neighbours
 from hypersphere.report.run_data import RunData, labelled, read_run_data
 from hypersphere.report.tables import configs, summary
 from hypersphere.report.templating import render
+from hypersphere.report.verdict_of_run import verdict_of
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import read_config
 from hypersphere.util.console import progress_bar
@@ -80,6 +82,7 @@ def page(runs: Sequence[RunData]) -> str:
         title=f"Report of {names}",
         sheets=[sheet_style(sample.images.pixels, sheets[sample]) for sample in samples],
         kind=" or ".join(sorted({"held-out" if sample.held_out else "training" for sample in samples})),
+        verdicts=[verdict_of(run) for run in runs if run.seen and len(run.seen.features) > 1],
         summary_head=head,
         summary_rows=rows,
         notes=[(run.label, note) for run in runs for note in run.missing],
@@ -101,10 +104,15 @@ def _dynamics(runs: Sequence[RunData]) -> list[Markup]:
     panels = [
         _panel("k-NN accuracy", "% of validation images", runs, "knn"),
         _panel("Uniformity of features", "G2; lower is more uniform", runs, "uniformity_of_features"),
-        _panel("Training loss", "all terms", runs, "loss"),
     ]
+    kinds: list[tuple[str, str, Any]] = [("Training loss", "all terms", "loss")]
     if any(_is_regularized(run.config) for run in runs):
-        panels.append(_panel("Loss between the views", "without regularizers", runs, _own_loss))
+        kinds.append(("Loss between the views", "without regularizers", _own_loss))
+    methods = list(dict.fromkeys(run.config.method for run in runs))
+    for title, unit, name in kinds:
+        for method in methods:  # losses of different methods cannot be compared
+            of = f" of {method.rpartition(':')[2]}" if len(methods) > 1 else ""
+            panels.append(_panel(title + of, unit, runs, name, method))
     return [*filter(None, panels)]
 
 
@@ -130,11 +138,15 @@ def _energies(runs: Sequence[RunData]) -> list[Markup]:
     return [*filter(None, panels)]
 
 
-def _panel(title: str, unit: str, runs: Sequence[RunData], name: str | Callable[[RunData], str]) -> Markup:
-    """The curves of a measurement, of the runs that have it; empty if none has."""
+def _panel(
+    title: str, unit: str, runs: Sequence[RunData], name: str | Callable[[RunData], str], method: str | None = None
+) -> Markup:
+    """The curves of a measurement, of the runs (of a method) that have it; empty if none has."""
     curves = [run.curve(name if isinstance(name, str) else name(run)) for run in runs]
     lines = [
-        Line(run.label, place, curve) for place, (run, curve) in enumerate(zip(runs, curves, strict=True)) if curve
+        Line(run.label, place, curve)
+        for place, (run, curve) in enumerate(zip(runs, curves, strict=True))
+        if curve and method in (None, run.config.method)
     ]
     return panel(title, unit, lines) if lines else Markup()
 

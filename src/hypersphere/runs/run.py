@@ -33,18 +33,27 @@ from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
 from hypersphere.runs.build import build_method, plan_of, view_pipeline
 from hypersphere.runs.machine import evaluation_execution, pick_device
 from hypersphere.runs.preprocess import Picture, Preprocess, device_of, encode_pictures
-from hypersphere.runs.results import add_evaluation, read_evaluations
+from hypersphere.runs.results import add_evaluation, evaluations_of, read_evaluations
 from hypersphere.train import (
     load_checkpoint,
     read_metrics,
     restore,
 )
+from hypersphere.util.console import duration
 from hypersphere.util.launcher import is_main_process
+from hypersphere.util.notebook import html_table
 from hypersphere.util.records import read_record
 from hypersphere.util.trust import check_code, is_trusted
 from hypersphere.util.trust import trust as trust_path
 from hypersphere.views import ViewPipeline
 
+MEASURED = {  # values in metrics.jsonl that a notebook shows
+    "loss": "last loss",
+    "knn": "k-NN accuracy, %",
+    "knn_at_start": "k-NN accuracy at the start, %",
+    "uniformity_of_features": "uniformity of features",
+    "effective_rank": "effective rank",
+}
 STATISTICS = 1000  # images for the BatchNorm statistics of an untrained encoder
 
 
@@ -84,6 +93,20 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}: {self.config.title} on {self.config.data}, {self.step:,} steps)"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: what was trained, and what was measured last."""
+        rows = [
+            ("folder", str(self.path)),
+            ("encoder", f"{self.config.encoder}, input {view_pipeline(self.config).size} px"),
+            ("trained for", f"{self.step:,} steps of {self.config.batch} images, {duration(self.seconds)}"),
+        ]
+        last = {name: value for line in self.metrics for name, value in line.items() if value is not None}
+        rows += [(text, f"{last[name]:.4g}") for name, text in MEASURED.items() if name in last]
+        for holdout, found in evaluations_of(self.path, self.config.hash, self.step).items():
+            accuracies = ((probe, values["top1"]) for probe, values in found.items() if "top1" in values)
+            rows += [(f"{probe} on {holdout} images", f"{accuracy:.2f} %") for probe, accuracy in accuracies]
+        return html_table(f"{self.config.title} on {self.config.data}", rows)
 
     @property
     def encoder(self) -> nn.Module:
