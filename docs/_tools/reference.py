@@ -26,6 +26,12 @@ API = {
     "views": ("Views", "hypersphere.views", None),
     "nn": ("Networks", "hypersphere.nn", None),
     "optim": ("Optimizers and schedules", "hypersphere.optim", None),
+    "sklearn": ("scikit-learn", "hypersphere.sklearn", None),
+    "integrations-monitor": (
+        "Other training loops",
+        "hypersphere.integrations.monitor",
+        ["FeatureMonitor", "add_gradient"],
+    ),
     "distributed": ("Several processes", "hypersphere.distributed", None),
 }
 MARK = "<!-- Written by docs/_tools/reference.py -->\n\n"

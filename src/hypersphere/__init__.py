@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere import nn as nn
     from hypersphere import optim as optim
     from hypersphere import regularize as regularize
+    from hypersphere import sklearn as sklearn
     from hypersphere import sphere as sphere
     from hypersphere import views as views
     from hypersphere.errors import UserError as UserError
@@ -87,6 +88,7 @@ _PUBLIC = {
     "nn": "nn",
     "optim": "optim",
     "regularize": "regularize",
+    "sklearn": "sklearn",
     "sphere": "sphere",
     "views": "views",
 }
