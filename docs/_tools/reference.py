@@ -15,7 +15,7 @@ from hypersphere.config import config_type, format_value, option_names, recipe
 from hypersphere.methods import METHODS
 
 API = {
-    "training": ("Training, runs and trained encoders", "", [*hs.__all__[:9]]),
+    "training": ("Training, runs and trained encoders", "", [*hs.__all__[:11]]),
     "energies": ("Energies of layers", "", ["energies", "compare"]),
     "regularize": ("Regularizers of weights", "hypersphere.regularize", None),
     "sphere": ("Measures and losses of features", "hypersphere.sphere", None),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.errors import UserError as UserError
     from hypersphere.inference.diagnosis import Diagnosis as Diagnosis
     from hypersphere.inference.diagnosis import diagnose as diagnose
+    from hypersphere.inference.embeddings import embed as embed
     from hypersphere.inference.energies import compare as compare
     from hypersphere.inference.energies import energies as energies
     from hypersphere.inference.exporting import export as export
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.regularize import EnergyRegularizer as EnergyRegularizer
     from hypersphere.regularize import OrthogonalityRegularizer as OrthogonalityRegularizer
     from hypersphere.runs.pretraining import pretrain as pretrain
+    from hypersphere.runs.records import load_results as load_results
     from hypersphere.runs.run import Run as Run
     from hypersphere.runs.run import load_run as load_run
     from hypersphere.sphere import alignment as alignment
@@ -56,9 +58,11 @@ _PUBLIC = {
     "sweep": "sweeps.grid",
     "Run": "runs.run",
     "load_run": "runs.run",
+    "load_results": "runs.records",
     "UserError": "errors",
     # trained encoders in use
     "load": "inference.loading",
+    "embed": "inference.embeddings",
     "export": "inference.exporting",
     "diagnose": "inference.diagnosis",
     "Diagnosis": "inference.diagnosis",

@@ -70,13 +70,13 @@ def embed(
     if workers is not None and not 0 <= workers <= MOST_PROCESSES:
         raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
     loaded = load(source, device, trust=trust)
-    stream, names_are_text = _stream(loaded, images, workers)
+    stream, names_are_text = stream_of(loaded, images, workers)
     with (
         put_in_place(out, alone=True) as scratch,
         progress_bar(f"embedding {printable(images)}", len(stream.reader), 0, progress) as bar,
     ):
         with _closing(writer(scratch, out.suffix, loaded.features, _about(loaded, images), names_are_text)) as file:
-            rows = _write(file, _encoded(loaded, stream, bar), rows_at_once(loaded.features))
+            rows = _write(file, encoded(loaded, stream, bar), rows_at_once(loaded.features))
         if not rows:
             path, reason = next(reversed(stream.unreadable.items()))
             raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
@@ -85,7 +85,7 @@ def embed(
     return Embedded(rows, loaded.features, stream.unreadable)
 
 
-def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
+def stream_of(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
     """(stream of all images, whether all their names are text)."""
     files = all_images(images)
     on_gpu = loaded.device.type == "cuda"
@@ -123,7 +123,7 @@ def _closing(file: Writer) -> Iterator[Writer]:
         raise
 
 
-def _encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[VectorBatch]:
+def encoded(loaded: Loaded, stream: Stream, bar: Progress) -> Iterator[VectorBatch]:
     for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
         if not np.isfinite(vectors).all():
