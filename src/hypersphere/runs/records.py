@@ -41,7 +41,7 @@ def load_results(folder: str | os.PathLike[str] = "results", *, as_frame: bool =
     if not as_frame:
         return records
     try:
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise UserError("`as_frame` needs pandas: pip install pandas") from None
     return pd.DataFrame(records)
