@@ -56,6 +56,7 @@ ARROWS = {  # each package, or module at the top, and those before it that it im
         "views",
     },
     "integrations": {"inference", "nn", "regularize", "sphere"},
+    "sklearn": {"data", "inference", "runs", "sphere"},
     "sweeps": {"config", "data", "diagnostics", "methods", "probes", "runs"},
     "bench": {
         "config",

@@ -60,6 +60,7 @@ def test_readme_snippets_type_check(tmp_path):
 
 
 PACKAGES = ("data", "sphere", "losses", "regularize", "nn", "views", "optim", "distributed", "train", "methods")
+PACKAGES += ("sklearn",)
 WITH_METHODS = (hs.data.Dataset, hs.data.Images, hs.data.Listing)  # their methods have complete docstrings, too
 
 

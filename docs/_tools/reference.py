@@ -15,7 +15,7 @@ from hypersphere.config import config_type, format_value, option_names, recipe
 from hypersphere.methods import METHODS
 
 API = {
-    "training": ("Training, runs and trained encoders", "", [*hs.__all__[:10]]),
+    "training": ("Training, runs and trained encoders", "", [*hs.__all__[:12]]),
     "energies": ("Energies of layers", "", ["energies", "compare"]),
     "regularize": ("Regularizers of weights", "hypersphere.regularize", None),
     "sphere": ("Measures and losses of features", "hypersphere.sphere", None),
@@ -26,6 +26,12 @@ API = {
     "views": ("Views", "hypersphere.views", None),
     "nn": ("Networks", "hypersphere.nn", None),
     "optim": ("Optimizers and schedules", "hypersphere.optim", None),
+    "sklearn": ("scikit-learn", "hypersphere.sklearn", None),
+    "integrations-monitor": (
+        "Other training loops",
+        "hypersphere.integrations.monitor",
+        ["FeatureMonitor", "add_gradient"],
+    ),
     "distributed": ("Several processes", "hypersphere.distributed", None),
 }
 MARK = "<!-- Written by docs/_tools/reference.py -->\n\n"

@@ -22,12 +22,14 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere import nn as nn
     from hypersphere import optim as optim
     from hypersphere import regularize as regularize
+    from hypersphere import sklearn as sklearn
     from hypersphere import sphere as sphere
     from hypersphere import views as views
     from hypersphere.errors import UserError as UserError
     from hypersphere.inference.classifying import classify as classify
     from hypersphere.inference.diagnosis import Diagnosis as Diagnosis
     from hypersphere.inference.diagnosis import diagnose as diagnose
+    from hypersphere.inference.embeddings import embed as embed
     from hypersphere.inference.energies import compare as compare
     from hypersphere.inference.energies import energies as energies
     from hypersphere.inference.exporting import export as export
@@ -35,6 +37,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.regularize import EnergyRegularizer as EnergyRegularizer
     from hypersphere.regularize import OrthogonalityRegularizer as OrthogonalityRegularizer
     from hypersphere.runs.pretraining import pretrain as pretrain
+    from hypersphere.runs.records import load_results as load_results
     from hypersphere.runs.run import Run as Run
     from hypersphere.runs.run import load_run as load_run
     from hypersphere.sphere import alignment as alignment
@@ -56,9 +59,11 @@ _PUBLIC = {
     "sweep": "sweeps.grid",
     "Run": "runs.run",
     "load_run": "runs.run",
+    "load_results": "runs.records",
     "UserError": "errors",
     # trained encoders in use
     "load": "inference.loading",
+    "embed": "inference.embeddings",
     "export": "inference.exporting",
     "classify": "inference.classifying",
     "diagnose": "inference.diagnosis",
@@ -89,6 +94,7 @@ _PUBLIC = {
     "nn": "nn",
     "optim": "optim",
     "regularize": "regularize",
+    "sklearn": "sklearn",
     "sphere": "sphere",
     "views": "views",
 }

@@ -153,6 +153,17 @@ def test_help_explains_every_option_with_its_default():
     )  # with resume and dry_run, without method
 
 
+def test_on_a_mac_operators_that_its_gpu_lacks_run_on_the_cpu(monkeypatch, capsys):
+    monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
+    main(["--version"])
+    assert "PYTORCH_ENABLE_MPS_FALLBACK" not in os.environ
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "")  # so that it is restored
+    monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK")
+    main(["--version"])
+    assert os.environ["PYTORCH_ENABLE_MPS_FALLBACK"] == "1"
+
+
 def test_help_needs_no_torch():
     code = """if True:
         import atexit, sys

@@ -126,7 +126,8 @@ def shares_are_equal(found):
 
 def all_are_told_the_same(found):
     assert found["codes"] == [2, 2]
-    wanted = "hypersphere: ranks were started with different options: rank 0 has seed=0, rank 1 has seed=1"
+    zero, one = "seed=0, precision=float32", "seed=1, precision=bfloat16"
+    wanted = f"hypersphere: ranks were started with different options: rank 0 has {zero}, rank 1 has {one}"
     assert found["told"] == [wanted]
 
 

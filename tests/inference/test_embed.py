@@ -192,13 +192,13 @@ def test_neither_images_nor_vectors_pile_up(digits, drawn, tmp_path, monkeypatch
         note("pixels", pixels)
         return whole(self, pixels)
 
-    def encoded(*arguments, whole=embedding._encoded):
+    def encoded(*arguments, whole=embedding.encoded):
         for piece in whole(*arguments):
             note("vectors", piece.vectors)
             yield piece
 
     monkeypatch.setattr(Loaded, "encode_pixels", encode)
-    monkeypatch.setattr(embedding, "_encoded", encoded)
+    monkeypatch.setattr(embedding, "encoded", encoded)
     embed(digits, drawn[0], tmp_path / f"out{kind}", device="cpu")
     assert [len(each) for each in made.values()] == [20, 20]
     assert most["pixels"] <= 2  # the last one and the new one

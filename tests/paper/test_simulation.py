@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from hypersphere.paper.claims import CLAIMS
-from hypersphere.paper.estimates import Effect, combine, pooled
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.paper.verdict import Judge, decide
+from hypersphere.util.estimates import Effect, combine, pooled
 from tests.paper.made import result
 
 SIGMA = 0.2  # spread of seeds that was seen

@@ -88,6 +88,16 @@ def test_alignment_is_the_mean_power_of_the_distance():
     assert (x.grad == 0).all()
 
 
+@pytest.mark.parametrize(("n", "d"), [(60, 12), (12, 60), (400, 64)])
+def test_effective_rank_is_accurate_in_single_precision(n, d):
+    """Without a gradient, it comes from eigenvalues: near that of an SVD in float64, also if the rank is low."""
+    for columns in (d, 3):
+        x = (torch.randn(n, columns) * torch.logspace(0, -3, columns)) @ torch.randn(columns, d)
+        wanted = hs.effective_rank(x.double()).item()
+        assert hs.effective_rank(x).item() == pytest.approx(wanted, rel=1e-4)
+        assert hs.effective_rank(x.clone().requires_grad_()).item() == pytest.approx(wanted, rel=1e-3)
+
+
 def test_effective_rank_by_svd_and_at_its_ends():
     x = points(20, 8)
     singular = torch.linalg.svdvals(x / x.norm(dim=1, keepdim=True))

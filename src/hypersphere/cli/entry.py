@@ -66,6 +66,8 @@ def _exit_at_once(status: int) -> None:
 
 def _status(words: list[str]) -> int:
     tolerate_output_errors()
+    if sys.platform == "darwin":  # torch reads it when it is imported, and says which operators run on the CPU
+        os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     try:
         with path_errors_as_user_errors():
             _run(words)

@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from hypersphere.sweeps.jobs import Job
 
 
+SELECTION = "selection"
+
+
 @dataclasses.dataclass(frozen=True)
 class ReproduceOptions(FanOut):
     """Run the paper's tables and figures.
 
-    Without NAME: list them and show what is missing. With NAME: run what it lacks. With --budget: run what tells most
+    Without NAME: list them and show what is missing. With NAME: run what it lacks. With NAME selection: show which
+    measures without labels predict the accuracy of the runs there are. With --budget: run what tells most
     about the claims in that time. --dry-run only shows what would run."""
 
     name: Annotated[str | None, Positional, arg(metavar="[NAME]")] = None
-    """Table or figure, such as tab:sections, fig:uni or mechanism."""
+    """Table or figure, such as tab:sections, fig:uni or mechanism; or selection."""
     seeds: int = 3
     """Runs of each cell, with seeds 0, 1, …"""
     first_seed: int = 0
@@ -77,6 +81,11 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.report.terminal import list_jobs, list_overview, list_tables
     from hypersphere.runs.results import read_results
 
+    if name == SELECTION:
+        from hypersphere.report.selection import print_selection
+
+        print_selection(read_results(options.results))
+        return
     if options.tuned and not TUNED:
         raise UserError("there are no tuned options yet: leave out `tuned`")
     evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)

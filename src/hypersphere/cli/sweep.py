@@ -136,3 +136,29 @@ def _print_results(points: "Sequence[Point]", found: "Mapping[str, Result]") -> 
         numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
         table.add_row(*map(format_value, row.values.values()), row.runs, *numbers)
     table_console().print(table)
+    if seeds and len(made) > 1:
+        _print_differences(points, found, names)
+
+
+def _print_differences(points: "Sequence[Point]", found: "Mapping[str, Result]", names: Sequence[str]) -> None:
+    """Each row minus the first one. Nothing if no row can be compared."""
+    from rich.table import Table
+
+    from hypersphere.config import format_value
+    from hypersphere.sweeps.differences import differences
+    from hypersphere.util.console import table_console
+
+    rows = [row for row in differences(points, found) if row.effects]
+    if not rows:
+        return
+    table = Table(*rows[0].values, title="minus the first row, ± the 95 % interval that holds for all rows together")
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        shown = []
+        for name in names:
+            half = row.half_widths.get(name)
+            mean = f"{row.effects[name].mean:+z.2f}" if name in row.effects else "–"
+            shown.append(mean if half is None else f"{mean} ± {half:.2f}")
+        table.add_row(*map(format_value, row.values.values()), *shown)
+    table_console().print(table)

@@ -72,14 +72,14 @@ def embed(
     if workers is not None and not 0 <= workers <= MOST_PROCESSES:
         raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
     loaded = load(source, device, trust=trust)
-    stream, names_are_text, labels = _stream(loaded, images, workers)
+    stream, names_are_text, labels = stream_of(loaded, images, workers)
     with (
         put_in_place(out, alone=True) as scratch,
         progress_bar(f"embedding {printable(images)}", len(stream.reader), 0, progress) as bar,
     ):
         about, labelled = _about(loaded, images), any(labels)
         with _closing(writer(scratch, out.suffix, loaded.features, about, names_are_text, labelled)) as file:
-            rows = _write(file, _encoded(loaded, stream, bar, labels), rows_at_once(loaded.features))
+            rows = _write(file, encoded(loaded, stream, bar, labels), rows_at_once(loaded.features))
         if not rows:
             path, reason = next(reversed(stream.unreadable.items()))
             raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
@@ -88,7 +88,7 @@ def embed(
     return Embedded(rows, loaded.features, stream.unreadable)
 
 
-def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool, list[str]]:
+def stream_of(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool, list[str]]:
     """(stream of all images, whether all their names are text, the class of each or "")."""
     files = all_images(images)
     on_gpu = loaded.device.type == "cuda"
@@ -126,7 +126,7 @@ def _closing(file: Writer) -> Iterator[Writer]:
         raise
 
 
-def _encoded(loaded: Loaded, stream: Stream, bar: Progress, labels: Sequence[str]) -> Iterator[VectorBatch]:
+def encoded(loaded: Loaded, stream: Stream, bar: Progress, labels: Sequence[str]) -> Iterator[VectorBatch]:
     for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
         if not np.isfinite(vectors).all():

@@ -28,8 +28,8 @@ from hypersphere.paper.catalogue import every_cell
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.claims import CLAIMS
-from hypersphere.paper.estimates import Effect, Spread, combine, detectable, pooled
 from hypersphere.paper.evidence import Evidence, measured, worst
+from hypersphere.util.estimates import Effect, Spread, combine, detectable, pooled
 
 Word = Literal[
     "reproduced", "smaller than published", "no effect", "opposite", "undecided", "not tested"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.sphere.pairwise import pair_mean, pair_means, row_logsumexp
-from hypersphere.sphere.unit import unit
+from hypersphere.sphere.unit import needs_gradient, unit, without_autocast
 
 Metric = Literal["euclidean", "geodesic"]
 LARGEST_T = 16.0  # up to which exp(−4t), the least value of the potential, is far from underflow in float32
@@ -197,9 +197,25 @@ def effective_rank(x: Tensor) -> Tensor:
     if len(x) < 1:
         raise ValueError("effective_rank needs at least one point, got none")
     try:
-        return effective_rank_of_spectrum(torch.linalg.svdvals(unit(x)))
+        return effective_rank_of_spectrum(_singular_values(unit(x)))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # rows that are not finite
         return unit(x).sum() * torch.nan
+
+
+def _singular_values(points: Tensor) -> Tensor:
+    """By the eigenvalues of XᵀX or XXᵀ in float64 on the CPU, if no gradient is needed and the points are there.
+
+    They are more accurate than an SVD in float32, and up to four times as fast. In float32, where they would be faster
+    still, they lose half of the digits: points in 3 of 256 dimensions would have rank 3.14. The slope of the square
+    root is infinite at 0, which the SVD's is not. Points of Apple's MPS, which has neither an SVD nor float64, are
+    copied.
+    """
+    if points.device.type not in ("cpu", "mps") or points.dtype == torch.float64 or needs_gradient(points):
+        return torch.linalg.svdvals(points)
+    wide = points.cpu().double()
+    with without_autocast(wide):
+        squares = wide.T @ wide if len(wide) > wide.shape[1] else wide @ wide.T
+    return torch.linalg.eigvalsh(squares).clamp(min=0).sqrt().to(points)
 
 
 def effective_rank_of_spectrum(singular: Tensor) -> Tensor:

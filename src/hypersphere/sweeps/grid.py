@@ -210,11 +210,16 @@ class Row(NamedTuple):
 
 def rows(points: Sequence[Point], found: Mapping[str, Result]) -> list[Row]:
     """Return the rows of the table in the order of the grid: means and 95 % intervals over seeds."""
+    return [_row(group, [found[point.name] for point in group if point.name in found]) for group in grouped(points)]
+
+
+def grouped(points: Sequence[Point]) -> list[list[Point]]:
+    """Return the points in groups that differ only by the seed, in the order of the grid."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         key = repr({name: value for name, value in point.values.items() if name != "seed"})
         groups.setdefault(key, []).append(point)
-    return [_row(group, [found[point.name] for point in group if point.name in found]) for group in groups.values()]
+    return [*groups.values()]
 
 
 def _row(group: Sequence[Point], results: Sequence[Result]) -> Row:
@@ -223,12 +228,12 @@ def _row(group: Sequence[Point], results: Sequence[Result]) -> Row:
     runs = f"{len(results)} of {len(group)}" + (f", {lost} diverged" if lost else "")
     by_name: dict[str, list[float]] = {}
     for result in results:
-        for name, number in _numbers(result).items():
+        for name, number in numbers_of(result).items():
             by_name.setdefault(name, []).append(number)
     return Row(values, runs, {name: found for name, some in by_name.items() if (found := estimate(some)) is not None})
 
 
-def _numbers(result: Result) -> dict[str, float]:
+def numbers_of(result: Result) -> dict[str, float]:
     """Return accuracies and uniformity of the last epoch; without labels, what was measured during training."""
     if result.evaluation:
         found = {f"{probe}, %": values["top1"] for probe, values in result.evaluation.items() if "top1" in values}

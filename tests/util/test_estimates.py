@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hypersphere.paper import estimates
 from hypersphere.paper.claims import NETWORKS, factorial, interactions
-from hypersphere.paper.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled
 from hypersphere.paper.tables import TABLES
+from hypersphere.util import estimates
+from hypersphere.util.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled
 from hypersphere.util.statistics import estimate
 
 
