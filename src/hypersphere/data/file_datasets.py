@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 
@@ -57,8 +57,15 @@ class FileDataset(Dataset):
         return survey(self.parts["train"], self.options.white)
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
+        channels = self._channels(run if holdout == self.options.holdout else None)
         lists = self._lists(holdout, run)
-        return Split(*(replace(files, white=self.options.white) for files in lists))
+        return Split(*(replace(files, white=self.options.white, bands=channels) for files in lists))
+
+    def _channels(self, run: Path | None) -> int | None:
+        """The number of channels to read; None for runs of earlier versions, which read what Pillow reads."""
+        if run is not None and (run / FILES).is_file() and not saved_channels(run / FILES):
+            return len(self.options.mean) or None
+        return len(self.options.mean) or 3
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
         from hypersphere.distributed.collectives import result_of_first
@@ -93,7 +100,7 @@ class FileDataset(Dataset):
         return ""
 
     def recipe_hints(self) -> Hints:
-        return Hints(self.found.images, self.found.sides[1])
+        return Hints(self.found.images, self.found.sides[1], self.found.channels)
 
     def edition(self) -> str:
         digest = hashlib.sha256()
@@ -303,7 +310,8 @@ def save_files(path: Path, train: Listing, held_out: Listing) -> None:
         }
         for files in (train, held_out)
     ]
-    write_json(path, {"classes": train.classes, "learnt": lists[0], "held_out": lists[1]})
+    known = {"classes": train.classes, "channels": train.bands, "learnt": lists[0], "held_out": lists[1]}
+    write_json(path, known)
     remember(path)
 
 
@@ -317,6 +325,11 @@ def saved_files(path: Path) -> tuple[Listing, Listing]:
     return train, held_out
 
 
+def saved_channels(path: Path) -> int | None:
+    """The number of channels that a run reads; None if it is of an earlier version."""
+    return read_record(path, _SavedFiles).get("channels")
+
+
 class _SavedList(TypedDict):
     names: list[str]
     labels: list[int] | None
@@ -326,6 +339,7 @@ class _SavedFiles(TypedDict):
     """The content of files.json."""
 
     classes: list[str]
+    channels: NotRequired[int | None]  # not in older files
     learnt: _SavedList
     held_out: _SavedList
 

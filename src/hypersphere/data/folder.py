@@ -31,7 +31,8 @@ class Listing(StreamedImages):
         labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown. None if there are no labels.
         classes: Names of the classes.
         closed: Folders that could not be read, with the reason.
-        white: Value of white in 16-bit files (None: 65535).
+        white: Value of white in files of more than 8 bits (None: 65535).
+        bands: Number of channels to read. None: 3, and of TIFF files with more channels those that Pillow reads.
         groups: Tensor of shape (N,), int64: images of one group are all held out or none is. None if there are none.
 
     Example:
@@ -47,6 +48,7 @@ class Listing(StreamedImages):
     closed: Mapping[Path | str, str] = field(default_factory=dict)
     white: int | None = None
     groups: Tensor | None = None
+    bands: int | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -64,7 +66,7 @@ class Listing(StreamedImages):
             >>> files.reader.name(1).name
             'dog.png'
         """
-        return FileReader(self.paths, self.white)
+        return FileReader(self.paths, self.white, self.bands)
 
     def contains(self, others: "Listing") -> bool:
         """Whether the first file of `others` is in this list.

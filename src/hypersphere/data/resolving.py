@@ -71,7 +71,7 @@ def dataset_of(data: Any, options: DataSpec = DEFAULTS) -> Dataset:
         return resolve(options._replace(data=reference))
     if not is_object(data):
         raise UserError(f"`data` must be {KINDS}, got {type(data).__name__}")
-    known = remember(data)
+    known = remember(data, options.white)
     return resolve(options._replace(data=known.name))
 
 

@@ -26,7 +26,7 @@ from hypersphere.util.cores import available_cores
 
 PATIENCE = 1000  # most images to try in place of an unreadable one
 REPLACED = 3  # times in a row that workers which were killed are replaced
-Make = Callable[[Tensor, Any], np.ndarray]  # (image of shape (3, H, W), uint8; parameters) → uint8 array
+Make = Callable[[Tensor, Any], np.ndarray]  # (image of shape (C, H, W), uint8; parameters) → uint8 array
 
 
 class Wanted(NamedTuple):
@@ -52,7 +52,7 @@ class Reader(Protocol):
         """The name of the image in messages: its path, for a file."""
 
     def read(self, number: int, side: int | None) -> Tensor:
-        """The image as uint8 (3, H, W). With `side` it may be shrunk to a shorter side of at least `side` pixels.
+        """The image as uint8 (C, H, W). With `side` it may be shrunk to a shorter side of at least `side` pixels.
 
         Raises:
             Unreadable: If the image cannot be read.
@@ -68,11 +68,13 @@ class FileReader:
     Stores all names in one block of bytes, which worker processes share. A list would be copied into each process.
     """
 
-    def __init__(self, paths: Sequence[Path | str], white: int | None = None) -> None:
+    def __init__(
+        self, paths: Sequence[Path | str], white: int | None = None, channels: int | None = None
+    ) -> None:
         names = [os.fsencode(path) for path in paths]
         self._bytes = np.frombuffer(b"".join(names), np.uint8)
         self._ends = np.cumsum([0, *map(len, names)])
-        self.white = white
+        self.white, self.channels = white, channels
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -82,7 +84,7 @@ class FileReader:
         return file_or_member(os.fsdecode(self._bytes[start:end].tobytes()))
 
     def read(self, number: int, side: int | None) -> Tensor:
-        return read_pixels(opened(self.name(number)), side, self.white)
+        return read_pixels(opened(self.name(number)), side, self.white, self.channels)
 
     def fingerprint(self) -> str:
         options = {name: value for name, value in vars(self).items() if not name.startswith("_")}
@@ -130,7 +132,7 @@ class Stream:
 
     Args:
         reader: The images.
-        make: Function that workers apply to an image: ((3, H, W) uint8, parameters) → uint8 array.
+        make: Function that workers apply to an image: ((C, H, W) uint8, parameters) → uint8 array.
         side: See `Reader.read`.
         workers: Number of worker processes; 0 reads in this process.
         pin: Whether batches are in pinned memory, for a GPU.

@@ -114,6 +114,14 @@ def takes_channels(make: Callable[..., nn.Module]) -> bool:
     return "channels" in inspect.signature(make).parameters
 
 
+def takes_any_channels(name: str) -> bool:
+    """Whether the encoder of a name can be built for any number of channels; others take images in colour."""
+    if is_reference(name):
+        make = import_reference(name)
+        return callable(make) and takes_channels(make)
+    return name in ENCODERS or name.startswith("timm/")
+
+
 def features_of(encoder: nn.Module) -> int:
     """Number of features that an encoder returns.
 

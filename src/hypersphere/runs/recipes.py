@@ -8,8 +8,10 @@ from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.resolving import dataset_of
 from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name
+from hypersphere.nn.encoders import takes_any_channels
 from hypersphere.presets import folder_options
-from hypersphere.util.console import notify
+from hypersphere.runs.initial_weights import initial_channels
+from hypersphere.util.console import notify, pluralize
 
 
 def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
@@ -28,7 +30,20 @@ def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
     config = recipe(method, dataset.name, **{**by_size, **of_method, **options})
     if summary := dataset.summary():
         notify(summary)
-    return located(config)
+    if config.mean or (channels := channels_for(config, hints.channels)) == 3:
+        return located(config)
+    measured = dataset.normalization(channels)
+    notify(f"{pluralize(channels, 'channel')}: {measured}")
+    return located(config.replace(mean=measured.mean, std=measured.std))
+
+
+def channels_for(config: Config, found: int) -> int:
+    """Channels of the encoder's input: those of the images, and three for grey images if the encoder needs three."""
+    if found != 1:
+        return found
+    if config.init is not None:
+        return 1 if initial_channels(config.init) == 1 else 3
+    return 1 if takes_any_channels(config.encoder) else 3
 
 
 def located(config: Config) -> Config:
