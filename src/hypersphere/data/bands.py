@@ -192,7 +192,7 @@ def _read_tiff(file: IO[bytes], header: bool = False) -> np.ndarray:
     except ImportError:
         needed = "it has several channels, or floats: pip install 'hypersphere[tiff]' to read it"
         raise Unreadable(needed) from None
-    with tifffile.TiffFile(file) as found:
+    with tifffile.TiffFile(file, name="image.tif") as found:
         image = found.series[0]
         if not _is_one_image(image.axes):  # a stack: its first page, as Pillow reads it
             image = found.pages[0]

@@ -1,6 +1,7 @@
 """The interface of all datasets: `Dataset.resolve` picks the class for the option `data`."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -208,6 +209,23 @@ class Dataset(ABC):
             >>> len(train), len(held_out)
             (1137, 300)
         """
+
+    def everything(self) -> Mapping[str, ImageSet]:
+        """All images, also those of the test set.
+
+        Returns:
+            The images by split; without splits, with an empty name.
+
+        Raises:
+            UserError: If files are missing or damaged.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
+            >>> {part: len(images) for part, images in dataset.everything().items()}
+            {'train': 1437, 'test': 360}
+        """
+        split = self.split("test" if self.has_recipe else "validation")
+        return {"train": split.train, "test" if self.has_recipe else "held_out": split.held_out}
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
         """As `split`, on every rank of a distributed job.

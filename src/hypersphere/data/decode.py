@@ -1,6 +1,7 @@
 """Decode image files of any kind into pixels. A file that cannot be decoded raises `Unreadable` with a short reason."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import stat
@@ -26,9 +27,24 @@ from hypersphere.data.bands import (
 )
 from hypersphere.errors import first_line
 
-__all__ = ["WHITE", "Looks", "Unreadable", "as_rgb", "is_grey", "look", "open_file", "open_image", "read_image", "read_pixels"]
+__all__ = [
+    "HEIF",
+    "WHITE",
+    "Looks",
+    "Unreadable",
+    "as_rgb",
+    "is_grey",
+    "look",
+    "open_file",
+    "open_image",
+    "preview",
+    "read_image",
+    "read_pixels",
+    "reads_heif",
+]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "TGA")  # names of Pillow
+HEIF = (".heic", ".heif", ".hif")
 
 
 def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: int | None = None) -> Any:
@@ -74,11 +90,20 @@ def open_image(file: IO[bytes]) -> Any:
 
 @cache
 def _known_formats() -> tuple[str, ...]:
-    """Those that this version of Pillow can read."""
+    """Those that this version of Pillow can read, and HEIF if pillow-heif is installed."""
     from PIL import Image
 
     Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)
+    if reads_heif():
+        from pillow_heif import register_heif_opener  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        register_heif_opener()
+    return tuple(name for name in (*FORMATS, "HEIF") if name in Image.OPEN)
+
+
+@cache
+def reads_heif() -> bool:
+    return importlib.util.find_spec("pillow_heif") is not None
 
 
 def as_rgb(image: Any, white: int | None = None) -> Any:
@@ -147,6 +172,20 @@ def _bands(content: bytes, white: int | None, channels: int) -> Tensor:
 def is_grey(image: Any) -> bool:
     """Whether a PIL image has one channel beside alpha."""
     return image.mode in GREY or image.mode.startswith("I")
+
+
+def preview(file: Path | bytes, side: int | None = None, white: int | None = None) -> Any:
+    """An image as a PIL image to look at: of images with bands the first three channels, or the first one."""
+    from PIL import Image
+
+    content = _content(file)
+    if not has_bands(io.BytesIO(content)):
+        return read_image(content, side, white)
+    try:
+        bands = to_bytes(read_bands(io.BytesIO(content)), white)
+    except Exception as error:  # decoders raise all kinds of errors
+        raise Unreadable(first_line(error)) from None
+    return Image.fromarray(bands[0] if len(bands) < 3 else np.ascontiguousarray(np.moveaxis(bands[:3], 0, 2)))
 
 
 class Looks(NamedTuple):

@@ -65,6 +65,9 @@ class ObjectDataset(Dataset):
         """The training images as "train"; also "val" and "test" if there are such images."""
         return parts_of(self.name, self.make(), self.options.white)
 
+    def everything(self) -> dict[str, Any]:
+        return self.parts
+
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
         split = Split(*(self._in_channels(part) for part in self._split(holdout)))
         if not self.name.startswith(IN_MEMORY):

@@ -70,7 +70,8 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
             reason = reason or (f" ({error})" if isinstance(error, Unreadable) else "")
     if not seen:
         raise UserError(f"none of {len(sampled)} checked files is an image, such as {printable(sampled[0])}{reason}")
-    kinds = Counter(os.path.splitext(path)[1].lower().removeprefix(".") for path in map(str, files.paths))
+    names = (str(path).partition("::frame ")[0] for path in files.paths)
+    kinds = Counter(os.path.splitext(name)[1].lower().removeprefix(".") for name in names)
     sides = sorted(looks.side for looks in seen.values())
     return Survey(
         images=len(files),

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hypersphere.data.decode import Unreadable, read_pixels
-from hypersphere.data.tar_members import file_or_member, opened
+from hypersphere.data.tar_members import container_of, file_or_member, opened
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify, notify_once
 from hypersphere.util.cores import available_cores
@@ -89,12 +89,23 @@ class FileReader:
     def fingerprint(self) -> str:
         options = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         digest = hashlib.sha256(repr(sorted(options.items())).encode())
+        states: dict[str, bytes] = {}  # of files that have many images
         for number in range(len(self)):
-            digest.update(os.fsencode(self.name(number)))
-            with contextlib.suppress(OSError):  # a missing file, or a member of a tar file, whose name has its place
-                found = os.stat(self.name(number))
-                digest.update(f"{found.st_size} {found.st_mtime_ns}".encode())
+            file = container_of(name := self.name(number))
+            state = states.get(file) or _state_of(file)
+            if file != os.fspath(name):
+                states[file] = state
+            digest.update(os.fsencode(name) + state)
         return digest.hexdigest()
+
+
+def _state_of(file: str) -> bytes:
+    """Size and time of a file; empty if it is missing or behind a URL."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return b""
+    return f"{found.st_size} {found.st_mtime_ns}".encode()
 
 
 class _Samples(Dataset[tuple[np.ndarray | None, str]]):

@@ -41,10 +41,10 @@ def _reduced(pixels: Tensor) -> Tensor:
 
 
 def _sheet_uri(sheet: Tensor) -> str:
-    """In grey, or in the 256 colours that fit best, which takes a third of the size."""
+    """In grey, or in the 256 colours that fit best, which takes a third of the size: of the first three channels."""
     from PIL import Image
 
-    if sheet.shape[2] == 1:
+    if sheet.shape[2] < 3:
         return png_uri(Image.fromarray(sheet[:, :, 0].contiguous().numpy()))
     return png_uri(Image.fromarray(sheet[:, :, :3].contiguous().numpy()).quantize(256))
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hypersphere.data.decode import Unreadable, read_image
+from hypersphere.data.decode import Unreadable, preview
 from hypersphere.data.tar_members import opened
 from hypersphere.inference.embedding_files import read_vectors
 from hypersphere.inference.neighbours import Found
@@ -61,7 +61,7 @@ def _picture(path: Path | str, title: str, white: int | None, shown: bool = True
     try:
         if not shown:
             raise Unreadable("not read without --trust, since another user wrote the file of embeddings")
-        image = read_image(opened(path), SIDE, white)
+        image = preview(opened(path), SIDE, white)
     except Unreadable as reason:
         return found | {"reason": str(reason)}
     image.thumbnail((SIDE, SIDE))
