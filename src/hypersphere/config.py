@@ -61,8 +61,9 @@ class Config(_Unused):
     """Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data). With --resume of a run on a
     folder of images that has moved: its new location."""
     labels: str | None = None
-    """CSV file with the labels of a folder's images: columns path, relative to that folder, and label; optionally split
-    (train, val, test) and group, such as a patient, which is held out as a whole (None: names of subfolders)."""
+    """CSV file with the labels of images: columns path (or filename, image_id, …), relative to the folder, and label (or
+    class, target, …); optionally split (train, val, test) and group, such as a patient, which is held out as a whole
+    (None: names of subfolders)."""
     white: int | None = option(None, least=255, most=65535)
     """Value of white in images of more than 8 bits, such as 4095 for 12-bit data; larger values are white, too (None:
     65535, and 1 for floats)."""

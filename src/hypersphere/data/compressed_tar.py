@@ -36,7 +36,8 @@ def decompressed(path: Path) -> Path:
     try:
         found = os.stat(path)
     except OSError as error:
-        raise UserError(f"file not found: {path}" if isinstance(error, FileNotFoundError) else f"{path}: {error}") from None
+        missing = isinstance(error, FileNotFoundError)
+        raise UserError(f"file not found: {path}" if missing else f"{path}: {error.strerror}") from None
     key = hashlib.sha256(f"{path} {found.st_size} {found.st_mtime_ns}".encode()).hexdigest()[:32]
     target = cache_folder() / f"{key}.tar"
     if target.is_file():
@@ -44,14 +45,18 @@ def decompressed(path: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     room = int((1 - SPARE) * shutil.disk_usage(target.parent).free)
     opener = next(opener for suffix, opener in OPENERS.items() if path.name.lower().endswith(suffix))
-    try:
-        with put_in_place(target) as scratch, opener(path) as packed, open(scratch, "wb") as file:
-            while block := packed.read(AT_ONCE):
-                room -= len(block)
-                if room < 0:
-                    raise UserError(f"{path} does not fit on the disk of {target.parent}: set $HYPERSPHERE_CACHE")
-                file.write(block)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path} cannot be decompressed ({first_line(error)})") from None
+    with put_in_place(target) as scratch, opener(path) as packed, open(scratch, "wb") as file:
+        while block := _read(packed, path):
+            room -= len(block)
+            if room < 0:
+                raise UserError(f"{path} does not fit on the disk of {target.parent}: set $HYPERSPHERE_CACHE")
+            file.write(block)
     notify(f"{path} is compressed: it was unpacked to {target} ({in_bytes(target.stat().st_size)}), once")
     return target
+
+
+def _read(packed: Any, path: Path) -> bytes:
+    try:
+        return packed.read(AT_ONCE)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path} cannot be decompressed ({first_line(error)})") from None

@@ -250,8 +250,12 @@ class CompressedTarDataset(ShardDataset):
         return str(decompressed(Path(self.name)))
 
     def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
-        now = decompressed(Path(self.options.root or self.name))  # again, if the cache was emptied
-        return super().moved(train, now), super().moved(held_out, now)
+        tar = decompressed(Path(self.options.root or self.name))  # again, if the cache was emptied
+        train, held_out = (
+            replace(files, paths=tuple(f"{tar}{str(path).removeprefix(container_of(path))}" for path in files.paths))
+            for files in (train, held_out)
+        )
+        return train, held_out
 
 
 class VideoDataset(TreeDataset):

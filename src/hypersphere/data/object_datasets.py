@@ -94,7 +94,7 @@ class ObjectDataset(Dataset):
         """The images with the channels of the run's encoder; in colour, if nothing else is said."""
         own = self.options.mean
         if isinstance(images, Images):
-            return images.in_channels(len(own)) if own or images.channels == 1 else images
+            return images.in_channels(len(own) or 3) if own or images.channels == 1 else images
         return images.in_channels(len(own) or 3)
 
     def normalization(self, channels: int) -> Normalization:

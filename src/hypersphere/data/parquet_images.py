@@ -94,7 +94,7 @@ def read_parquet(data: str) -> dict[str, ParquetImages]:
     for file in files:
         by_part.setdefault(_part_of(file), []).append(file)
     try:
-        return {part: _images_in(data, some) for part, some in by_part.items()}
+        return {part: _images_in(data, by_part[part]) for part in dict.fromkeys(PARTS.values()) if part in by_part}
     except (ArrowException, OSError) as error:
         raise UserError(f"{data} cannot be read ({first_line(error)})") from None
 

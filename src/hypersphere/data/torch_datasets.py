@@ -51,7 +51,7 @@ class ItemReader:
     def shape(self, number: int) -> tuple[int, int, int]:
         """Channels, height and width of a sample."""
         try:
-            return shape_of(image_of(self.dataset[int(self.index[number])]))
+            return shape_of(image_of(self.dataset[int(self.index[number])]), self.white)
         except Unreadable:
             raise
         except Exception as error:  # the dataset's code may raise anything
@@ -131,12 +131,12 @@ def pixels_of(image: Any, white: int | None = None, channels: int = 3) -> Tensor
     return torch.from_numpy(np.ascontiguousarray(pixels))
 
 
-def shape_of(image: Any) -> tuple[int, int, int]:
+def shape_of(image: Any, white: int | None = None) -> tuple[int, int, int]:
     """Channels, height and width of an image as `pixels_of` takes it."""
     if isinstance(image, Mapping) and isinstance(content := image.get("bytes"), bytes):
         image = content
     if not isinstance(image, bytes):
-        return _numbers(image, None).shape  # type: ignore[return-value]
+        return to_bytes(_numbers(image, white), white).shape  # type: ignore[return-value]
     looks = look(io.BytesIO(image))
     return looks.channels, looks.height, looks.width
 

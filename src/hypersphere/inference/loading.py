@@ -173,13 +173,11 @@ def _is_pil(picture: Any) -> bool:
 
 def _from_array(pixels: np.ndarray, channels: int) -> Tensor:
     shape = tuple(pixels.shape)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or not pixels.size or shape[0] not in {1, 3, channels}:
-        wanted = "1 or 3" if channels in (1, 3) else channels
+    accepted = (1, 3) if channels in (1, 3) else (channels,)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or not pixels.size or shape[0] not in accepted:
+        wanted = " or ".join(map(str, accepted))
         raise UserError(f"an image must be uint8 of shape ({wanted}, H, W), got {pixels.dtype} of shape {shape}")
-    try:
-        return torch.from_numpy(np.ascontiguousarray(in_number(pixels, channels)))
-    except Unreadable as reason:
-        raise UserError(f"an image cannot be used ({reason})") from None
+    return torch.from_numpy(np.ascontiguousarray(in_number(pixels, channels)))
 
 
 @dataclass(frozen=True)
