@@ -148,7 +148,9 @@ def test_what_a_file_is_is_said(tmp_path, capsys):
 
 def test_data_describes_images(archive, capsys):
     assert main(["data", archive()]) == 0
-    assert "12 images (12 png), shorter side 18 to 18 pixels (median 18); 2 classes: cat, dog" in capsys.readouterr().out
+    assert (
+        "12 images (12 png), shorter side 18 to 18 pixels (median 18); 2 classes: cat, dog" in capsys.readouterr().out
+    )
 
 
 def write_parquet(path, rows, label="label"):

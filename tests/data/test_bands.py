@@ -104,7 +104,7 @@ def test_damaged_headers_promise_nothing():
     for damaged in (huge, content[:70], content[:-9]):
         with pytest.raises(Unreadable):
             read_pixels(damaged, channels=5)
-    with pytest.raises(Unreadable, match="too large|promises|channels"):
+    with pytest.raises(Unreadable, match="channels"):
         as_bands(np.broadcast_to(np.uint8(0), (600, 700, 800)))
 
 

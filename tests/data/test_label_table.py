@@ -270,5 +270,7 @@ def test_other_names_and_separators(tmp_path, table):
 
 
 def test_columns_that_are_not_understood_are_named(tmp_path):
-    with pytest.raises(UserError, match="must have a header with the columns path and label, found foo, bar: rename them"):
+    with pytest.raises(
+        UserError, match="must have a header with the columns path and label, found foo, bar: rename them"
+    ):
         listed(tmp_path, "foo,bar\na.jpg,x\n")

@@ -157,7 +157,8 @@ def test_samples_may_be_of_many_kinds():
 
 def test_a_dataset_that_cannot_be_used_is_refused():
     with pytest.raises(
-        UserError, match=r"the first sample of the dataset cannot be read: its pixels go down to .* remove normalization"
+        UserError,
+        match=r"the first sample of the dataset cannot be read: its pixels go down to .* remove normalization",
     ):
         hs.pretrain("byol", data=TensorDataset(torch.randn(8, 3, 9, 9)))
     with pytest.raises(UserError, match=r"data has no split train: found test"):

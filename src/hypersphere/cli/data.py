@@ -10,7 +10,6 @@ from tyro.conf import Positional, arg
 from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
-
 KINDS = {
     "photos/": "a folder of images; subfolders are classes or train, val and test",
     "photos.zip": "the same in a zip file, or in photos.tar.gz",

@@ -3,7 +3,7 @@
 import importlib.util
 import io
 import warnings
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -81,7 +81,7 @@ def header_of(file: IO[bytes]) -> tuple[tuple[int, int, int], np.dtype]:
         image = as_bands(_zeros(header.shape, header.dtype))
     else:
         image = _read_tiff(file, header=True)
-    return image.shape, image.dtype  # type: ignore[return-value]
+    return image.shape, image.dtype
 
 
 def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -145,7 +145,9 @@ def to_bytes(numbers: np.ndarray, white: int | None = None) -> np.ndarray:
     if kind == "f":
         numbers = np.nan_to_num(numbers.astype(np.float32))
     if (least := numbers.min()) < 0:
-        raise Unreadable(f"its pixels go down to {least:g}, but must not be negative: remove normalization, or shift them")
+        raise Unreadable(
+            f"its pixels go down to {least:g}, but must not be negative: remove normalization, or shift them"
+        )
     if kind == "f":
         if white is None and (most := numbers.max()) > 1:
             raise Unreadable(f"its pixels are floats up to {most:g}: scale them to 0 … 1, or set `white`")
@@ -166,7 +168,7 @@ def in_number(pixels: np.ndarray, channels: int) -> np.ndarray:
     if found == 1 and channels == 3:
         return np.broadcast_to(pixels, (3, *pixels.shape[1:]))
     if found == 3 and channels == 1:
-        luma = np.tensordot(np.float32([0.2989, 0.587, 0.114]), pixels.astype(np.float32), 1)
+        luma = np.tensordot(np.array([0.2989, 0.587, 0.114], np.float32), pixels.astype(np.float32), 1)
         return np.rint(luma).astype(np.uint8)[None]
     raise Unreadable(wrong_number(found, channels))
 
@@ -193,7 +195,7 @@ def _read_tiff(file: IO[bytes], header: bool = False) -> np.ndarray:
         needed = "it has several channels, or floats: pip install 'hypersphere[tiff]' to read it"
         raise Unreadable(needed) from None
     with tifffile.TiffFile(file, name="image.tif") as found:
-        image = found.series[0]
+        image: Any = found.series[0]
         if not _is_one_image(image.axes):  # a stack: its first page, as Pillow reads it
             image = found.pages[0]
         if np.prod(image.shape, dtype=object) > MOST_VALUES:

@@ -1,4 +1,4 @@
-"""Compressed tar files, which are decompressed once, since images in them cannot be found without reading all before."""
+"""Compressed tar files, which are decompressed once: to find an image in them takes reading all that comes before."""
 
 import bz2
 import gzip

@@ -154,7 +154,9 @@ def read_pixels(
             mode = ImageReadMode.GRAY if grey else ImageReadMode.RGB
             return decode_jpeg(packed, mode=mode, apply_exif_orientation=True)
     image = read_image(content, side, white)
-    return torch.from_numpy(np.array(image.convert("L") if grey else image)).view(*image.size[::-1], -1).permute(2, 0, 1)
+    return (
+        torch.from_numpy(np.array(image.convert("L") if grey else image)).view(*image.size[::-1], -1).permute(2, 0, 1)
+    )
 
 
 def _bands(content: bytes, white: int | None, channels: int) -> Tensor:

@@ -13,8 +13,8 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 
-from hypersphere.data.dataset import Dataset, Hints, Holdout, Split, Unreadable
 from hypersphere.data.compressed_tar import decompressed
+from hypersphere.data.dataset import Dataset, Hints, Holdout, Split, Unreadable
 from hypersphere.data.file_tree import Archive, FileTree, Folder, Videos
 from hypersphere.data.folder import Listing, classes_below, deepest_folder, is_image, labelled_below
 from hypersphere.data.label_table import parts_from

@@ -96,10 +96,10 @@ def find_images(folder: Path) -> Listing:
     closed: dict[Path | str, str] = {}
     others: Counter[str] = Counter()
     names = sorted(_walk(folder, closed, others), key=os.fsencode)
-    if arrays := [name for name in names if name.suffix.lower() == ARRAY]:
-        if len(arrays) < len(names):  # they may be labels or embeddings
-            notify_once(f"{printable(folder)}: ignored {len(arrays):,} .npy files, which are beside image files")
-            names = [name for name in names if name.suffix.lower() != ARRAY]
+    arrays = [name for name in names if name.suffix.lower() == ARRAY]
+    if 0 < len(arrays) < len(names):  # they may be labels or embeddings
+        notify_once(f"{printable(folder)}: ignored {len(arrays):,} .npy files, which are beside image files")
+        names = [name for name in names if name.suffix.lower() != ARRAY]
     if others:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(3))
         heif = any(kind in HEIF for kind in others)

@@ -32,8 +32,8 @@ def parts_from(
 
     Args:
         table: The CSV file, separated by commas, semicolons or tabs. It has the columns path (relative to the folder,
-            or absolute) and label (empty: unknown, −1), or others of `COLUMNS`. The column split (train, val or test) and the column group are optional. Images of one group, such as
-            a patient, are all held out or none of them is.
+            or absolute) and label (empty: unknown, −1), or others of `COLUMNS`. The column split (train, val or test)
+            and the column group are optional. Images of one group, such as a patient, are all held out or none is.
         files: The image files below the folder.
         folder: The folder.
         parts: Subfolder of `folder` → split of its images, if the column split does not give one.

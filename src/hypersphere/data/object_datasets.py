@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Hints, Holdout, ImageSet, Split
 from hypersphere.data.bands import MOST_CHANNELS, Unreadable, to_bytes
+from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Hints, Holdout, ImageSet, Split
 from hypersphere.data.file_datasets import classes_in_words
 from hypersphere.data.images import Images, fingerprint
 from hypersphere.data.normalization import Normalization, measure
@@ -143,7 +143,8 @@ def content_hash(images: tuple[ImageSet, ...]) -> str:
     That of grey images is the same as in colour.
     """
     if all(isinstance(part, Images) for part in images):
-        return fingerprint(part.in_channels(3) if part.channels == 1 else part for part in images)
+        coloured = (part.in_channels(3) if part.channels == 1 else part for part in images)
+        return fingerprint(coloured)  # type: ignore[arg-type]
     digest = hashlib.sha256()
     for part in images:
         assert isinstance(part, Items)
@@ -244,7 +245,9 @@ def _item_parts(name: str, datasets: Mapping[str, Any], white: int | None, given
 def _array_parts(name: str, arrays: dict[str, Any], white: int | None) -> dict[str, Images]:
     """Images of each split. Labels are used only if the training images have labels."""
     pairs = _pairs(name, arrays)
-    pixels = {part: as_images(f"{name}, {images}", _array(arrays[images]), white) for part, (images, _) in pairs.items()}
+    pixels = {
+        part: as_images(f"{name}, {images}", _array(arrays[images]), white) for part, (images, _) in pairs.items()
+    }
     if len(numbers := {x.shape[1] for x in pixels.values()}) > 1:
         raise UserError(f"{name}: {' and '.join(pixels)} must have the same number of channels, got {sorted(numbers)}")
     labels = {

@@ -1,7 +1,7 @@
 """Images in a column of parquet files, as on the Hugging Face Hub.
 
-Rows of a parquet file cannot be read one by one. So the column of images is copied once to an Arrow file in the folder of
-decoded images, which is mapped into memory.
+Rows of a parquet file cannot be read one by one. So the column of images is copied once to an Arrow file in the folder
+of decoded images, which is mapped into memory.
 """
 
 import glob
@@ -43,7 +43,7 @@ class ParquetImages:
 
     @cached_property
     def _chunks(self) -> tuple[list[Any], np.ndarray]:
-        import pyarrow as arrow
+        import pyarrow as arrow  # type: ignore[import-untyped]
 
         with arrow.memory_map(os.fspath(self.file)) as source:
             column = arrow.ipc.open_file(source).read_all().column(0)
@@ -163,12 +163,16 @@ def _copied(data: str, files: Sequence[Path], column: str) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     kind = parquet.read_schema(files[0]).field(column).type
-    with put_in_place(target) as scratch, arrow.OSFile(os.fspath(scratch), "wb") as sink:
-        with arrow.ipc.new_file(sink, arrow.schema([(column, kind)])) as writer:
-            for file in files:
-                with parquet.ParquetFile(file) as source:
-                    for batch in source.iter_batches(batch_size=ROWS, columns=[column]):
-                        writer.write_batch(arrow.record_batch([batch.column(0).cast(kind)], names=[column]))
+    schema = arrow.schema([(column, kind)])
+    with (
+        put_in_place(target) as scratch,
+        arrow.OSFile(os.fspath(scratch), "wb") as sink,
+        arrow.ipc.new_file(sink, schema) as writer,
+    ):
+        for file in files:
+            with parquet.ParquetFile(file) as source:
+                for batch in source.iter_batches(batch_size=ROWS, columns=[column]):
+                    writer.write_batch(arrow.record_batch([batch.column(0).cast(kind)], schema=schema))
     size = in_bytes(target.stat().st_size)
     notify(f"{data}: copied the images of {len(files)} parquet files to {target} ({size}), once")
     return target

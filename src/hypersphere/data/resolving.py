@@ -4,9 +4,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hypersphere.data.dataset import DataOptions, Dataset, DataSpec
 from hypersphere.data.compressed_tar import OPENERS
-from hypersphere.data.file_datasets import CompressedTarDataset, FolderDataset, ShardDataset, VideoDataset, ZipDataset
+from hypersphere.data.dataset import DataOptions, Dataset, DataSpec
+from hypersphere.data.file_datasets import (
+    CompressedTarDataset,
+    FolderDataset,
+    ShardDataset,
+    VideoDataset,
+    ZipDataset,
+)
 from hypersphere.data.folder import is_image
 from hypersphere.data.named_datasets import FILE_SOURCES, SOURCES, NamedFiles, NamedImages
 from hypersphere.data.object_datasets import (
@@ -25,7 +31,8 @@ from hypersphere.util.references import is_reference, reference_to
 
 ARRAYS = (".npz", ".npy")
 KINDS = (
-    "a name, a folder, a .zip, .tar, .parquet or .npz file, arrays, a dataset object, or a function at the top of a module that returns them"
+    "a name, a folder, a .zip, .tar, .parquet or .npz file, arrays, a dataset object, or a function at the top of a "
+    "module that returns them"
 )
 SAVED_BY_HUGGING_FACE = ({"dataset_dict.json"}, {"state.json", "dataset_info.json"})  # files of save_to_disk
 

@@ -136,7 +136,7 @@ def shape_of(image: Any, white: int | None = None) -> tuple[int, int, int]:
     if isinstance(image, Mapping) and isinstance(content := image.get("bytes"), bytes):
         image = content
     if not isinstance(image, bytes):
-        return to_bytes(_numbers(image, white), white).shape  # type: ignore[return-value]
+        return to_bytes(_numbers(image, white), white).shape
     looks = look(io.BytesIO(image))
     return looks.channels, looks.height, looks.width
 

@@ -59,11 +59,11 @@ def read_frame(name: str) -> bytes:
 def _frame(video: str, share: float) -> np.ndarray:
     """The frame at a share of the duration, or the last one before the end."""
     container, stream, duration = _opened(video, os.getpid())
-    wanted = share * duration
-    container.seek(int(wanted / stream.time_base) + (stream.start_time or 0), stream=stream)
+    wanted, first = share * duration, float((stream.start_time or 0) * stream.time_base)
+    container.seek(int((wanted + first) / stream.time_base), stream=stream)
     frame = None
     for frame in container.decode(stream):  # from the key frame before
-        if frame.time is None or frame.time - float((stream.start_time or 0) * stream.time_base) >= wanted:
+        if frame.time is None or frame.time - first >= wanted:
             break
     if frame is None:
         raise Unreadable("it has no frames")
@@ -79,7 +79,7 @@ def _opened(video: str, process: int) -> tuple[Any, Any, float]:
     if not container.streams.video:
         raise Unreadable("it has no pictures")
     stream = container.streams.video[0]
-    if stream.duration is not None:
+    if stream.duration is not None and stream.time_base is not None:
         return container, stream, float(stream.duration * stream.time_base)
     if container.duration is None:
         raise Unreadable("its duration is unknown")

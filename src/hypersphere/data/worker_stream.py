@@ -1,6 +1,5 @@
 """Read images in worker processes, batch by batch, in a requested order."""
 
-import contextlib
 import hashlib
 import itertools
 import os
@@ -68,9 +67,7 @@ class FileReader:
     Stores all names in one block of bytes, which worker processes share. A list would be copied into each process.
     """
 
-    def __init__(
-        self, paths: Sequence[Path | str], white: int | None = None, channels: int | None = None
-    ) -> None:
+    def __init__(self, paths: Sequence[Path | str], white: int | None = None, channels: int | None = None) -> None:
         names = [os.fsencode(path) for path in paths]
         self._bytes = np.frombuffer(b"".join(names), np.uint8)
         self._ends = np.cumsum([0, *map(len, names)])

@@ -56,8 +56,8 @@ def _steps(preprocess: Preprocess) -> list[str]:
     steps = [
         f"decode; a JPEG whose shorter side has at least {2 * side} pixels at 1/2, 1/4 or 1/8 of its size, with at "
         f"least {side} pixels left (PIL's draft); apply the EXIF orientation; put transparent images over white",
-        f"convert images of more than 8 bits to 8 bits: clip to 0 … {white}, multiply by 256 / {white + 1}, round down; "
-        f"of floats: divide by {preprocess.white or 1}, clip to 0 … 1, multiply by 255, round",
+        f"convert images of more than 8 bits to 8 bits: clip to 0 … {white}, multiply by 256 / {white + 1}, round "
+        f"down; of floats: divide by {preprocess.white or 1}, clip to 0 … 1, multiply by 255, round",
         f"take the centre square (from (width − height) / 2 on, also between two pixels) in {colours}, and resize it "
         f"to {side} × {side} pixels (PIL's bicubic, with box=)",
     ]
