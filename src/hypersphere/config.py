@@ -62,14 +62,14 @@ class Config(_Unused):
     folder of images that has moved: its new location."""
     labels: str | None = None
     """CSV file with the labels of images: columns path (or filename, image_id, …), relative to the folder, and label
-    (or class, target, …); optionally split (train, val, test) and group, such as a patient, which is held out as a whole
-    (None: names of subfolders)."""
+    (or class, target, …); optionally split (train, val, test) and group, such as a patient, which is held out as a
+    whole (None: names of subfolders)."""
     white: int | None = option(None, least=255, most=65535)
     """Value of white in images of more than 8 bits, such as 4095 for 12-bit data; larger values are white, too (None:
     65535, and 1 for floats)."""
     mean: tuple[float, ...] = ()
-    """Mean of each channel, from 0 to 1, for the normalization of your own images (none: measured, and for colour
-    images that of ImageNet)."""
+    """Mean of each channel, from 0 to 1, for the normalization of your own images (none: measured; for colour images
+    that of ImageNet)."""
     std: tuple[float, ...] = ()
     """Standard deviation of each channel, as `mean`."""
     frames: int = option(16, least=1, most=10_000)
