@@ -1,5 +1,6 @@
 """All images of a dataset, one after the other, with a name for each."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypersphere.data.bands import in_number
 from hypersphere.data.dataset import Dataset, ImageSet
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
+from hypersphere.data.tar_members import file_or_member
 from hypersphere.data.worker_stream import Reader
 from hypersphere.errors import UserError
 
@@ -21,16 +23,19 @@ class Everything:
     Args:
         dataset: The dataset.
         channels: Number of channels to read.
+        given: The path of the dataset as the user wrote it: names of images begin with it.
 
     Attributes:
         closed: Folders that could not be read, with the reason.
     """
 
-    def __init__(self, dataset: Dataset, channels: int) -> None:
+    def __init__(self, dataset: Dataset, channels: int, given: str) -> None:
         parts = dataset.everything()
         self.closed = {k: v for part in parts.values() if isinstance(part, Listing) for k, v in part.closed.items()}
         white = dataset.options.white
         self.readers = [_reader(part, images, white, channels) for part, images in parts.items()]
+        self.here = Path(given if os.path.isdir(given) else os.path.dirname(given))
+        self.there = os.path.join(os.path.abspath(self.here), "")
         self.starts = np.cumsum([0, *map(len, self.readers)])
 
     def __len__(self) -> int:
@@ -42,7 +47,10 @@ class Everything:
 
     def name(self, number: int) -> Path | str:
         reader, place = self._place(number)
-        return reader.name(place)
+        name = reader.name(place)
+        if not str(name).startswith(self.there):
+            return name
+        return file_or_member(str(self.here / str(name).removeprefix(self.there)))
 
     def read(self, number: int, side: int | None) -> Tensor:
         reader, place = self._place(number)

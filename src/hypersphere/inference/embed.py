@@ -89,7 +89,7 @@ def embed(
 def _stream(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool]:
     """(stream of all images, whether all their names are text)."""
     how, on_gpu = loaded.preprocess, loaded.device.type == "cuda"
-    everything = Everything(Dataset.resolve(DataSpec(images, white=how.white)), len(how.mean))
+    everything = Everything(Dataset.resolve(DataSpec(images, white=how.white)), len(how.mean), images)
     stream = Stream(
         everything,
         how.pixels,

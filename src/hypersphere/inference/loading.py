@@ -156,7 +156,7 @@ class Preprocess:
 
     def pixels(self, image: Tensor, how: None = None) -> np.ndarray:
         """uint8 pixels of shape (C, side, side) from pixels of shape (C, H, W)."""
-        return middle(image, self.side)
+        return np.array(middle(image, self.side))  # a copy, since the memory of PIL is read-only
 
     def view(self, pixels: Tensor) -> Tensor:
         """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, C, side, side)."""
