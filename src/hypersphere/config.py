@@ -53,18 +53,27 @@ class Config(_Unused):
     """
 
     data: str = "cifar10"
-    """Dataset: a name (`hypersphere data` lists them), a folder of images, a .npz file of arrays, or a function that
-    makes them, as package.module:function."""
+    """Dataset: a name (`hypersphere data` lists them); a folder of images or videos; a .zip, .tar, .parquet, .npz or
+    .npy file; or a function that makes them, as package.module:function."""
     holdout: Literal["validation", "test"] = "validation"
     """Images to measure accuracy on: a part of the training set, to choose options by, or the test set."""
     root: Path | None = option(None, hashed=False)
     """Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data). With --resume of a run on a
     folder of images that has moved: its new location."""
     labels: str | None = None
-    """CSV file with the labels of a folder's images: columns path, relative to that folder, and label; optionally split
-    (train, val, test) and group, such as a patient, which is held out as a whole (None: names of subfolders)."""
+    """CSV file with the labels of images: columns path (or filename, image_id, …), relative to the folder, and label
+    (or class, target, …); optionally split (train, val, test) and group, such as a patient, which is held out as a
+    whole (None: names of subfolders)."""
     white: int | None = option(None, least=255, most=65535)
-    """Value of white in 16-bit grey files, such as 4095 for 12-bit data; larger values are white, too (None: 65535)."""
+    """Value of white in images of more than 8 bits, such as 4095 for 12-bit data; larger values are white, too (None:
+    65535, and 1 for floats)."""
+    mean: tuple[float, ...] = ()
+    """Mean of each channel, from 0 to 1, for the normalization of your own images (none: measured; for colour images
+    that of ImageNet)."""
+    std: tuple[float, ...] = ()
+    """Standard deviation of each channel, as `mean`."""
+    frames: int = option(16, least=1, most=10_000)
+    """Frames of each video, evenly spaced."""
     size: int | None = option(None, least=8, most=1024)
     """Side of the encoder's input in pixels, for images of your own (None: by their size)."""
     crop_min: float | None = option(None, above=0, most=1)
@@ -204,6 +213,8 @@ class Config(_Unused):
         self._check("micro_batch", divides, f"a divisor of `batch` {self.batch}")
         importable = self.regularizer is None or is_reference(self.regularizer)
         self._check("regularizer", importable, "a class of your own, as package.module:Class")
+        same = len(self.mean) == len(self.std) and all(std > 0 for std in self.std)
+        self._check("std", same, f"above 0, and as many numbers as `mean` {self.mean}")
         self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
         for base in type(self).__mro__:  # the checks of the method's options
             if not issubclass(base, Config) and "__post_init__" in vars(base):

@@ -81,9 +81,11 @@ def test_names_and_reasons_of_several_lines_are_listed_in_one(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_images_of_other_kinds_are_counted(tmp_path, capsys):
+def test_images_of_other_kinds_are_counted(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("hypersphere.data.folder.reads_heif", lambda: False)
     for name in ("a.png", "b.AVIF", "c.heic", "d.HEIC", "e.svg", ".f.svg", "notes.txt", "labels.csv"):
         (tmp_path / name).write_bytes(b"x")
     assert [path.name for path in find_images(tmp_path).paths] == ["a.png", "b.AVIF"]
     told = capsys.readouterr().err
-    assert told == f"hypersphere: {tmp_path}: ignored images in unsupported formats: 2 .heic, 1 .svg\n"
+    ignored = "ignored images in unsupported formats: 2 .heic, 1 .svg (pip install pillow-heif to read them)"
+    assert told == f"hypersphere: {tmp_path}: {ignored}\n"

@@ -253,3 +253,24 @@ def test_images_that_are_learnt_from_are_not_called_held_out(tmp_path, capsys):
         **options,
     )
     assert "12 training images, 12 of them monitored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "filename,class\na.jpg,x\nb.jpg,y\n",
+        "image_id;target\na;x\nb;y\n",
+        "File\tCategory\nelsewhere/a.jpg\tx\nelsewhere/b.jpg\ty\n",
+        "id,note,label\na,hello,x\nb,there,y\n",
+    ],
+)
+def test_other_names_and_separators(tmp_path, table):
+    found = listed(tmp_path, table, count=2)["train"]
+    assert (found.classes, found.labels.tolist()) == (("x", "y"), [0, 1])
+
+
+def test_columns_that_are_not_understood_are_named(tmp_path):
+    with pytest.raises(
+        UserError, match="must have a header with the columns path and label, found foo, bar: rename them"
+    ):
+        listed(tmp_path, "foo,bar\na.jpg,x\n")

@@ -1,4 +1,4 @@
-"""hypersphere data: list the datasets, or download one."""
+"""hypersphere data: list the datasets, download one, or describe images of your own."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,13 +10,26 @@ from tyro.conf import Positional, arg
 from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 
+KINDS = {
+    "photos/": "a folder of images; subfolders are classes or train, val and test",
+    "photos.zip": "the same in a zip file, or in photos.tar.gz",
+    "part-{000..123}.tar": "tar files, also behind a URL",
+    "clips/": "a folder of videos, of which --frames frames each are taken",
+    "train.parquet": "parquet files with images, or a folder of them, as on the Hugging Face Hub",
+    "saved/": "a folder that save_to_disk of Hugging Face datasets wrote",
+    "arrays.npz": "arrays in a .npz or .npy file",
+    "package.module:function": "a function that returns arrays or a dataset object",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions:
-    """List the datasets; with NAME, download that dataset and check it."""
+    """List the datasets; with DATA, download that dataset and check it, or describe images of your own."""
 
-    name: Annotated[str | None, Positional, arg(metavar="[NAME]")] = None
-    """Dataset to download."""
+    name: Annotated[str | None, Positional, arg(metavar="[DATA]")] = None
+    """Name of a dataset to download; or images of your own, as --data of pretrain takes them."""
+    labels: str | None = None
+    """CSV file with labels of your own images, as for pretrain."""
     root: Path | None = None
     """Folder of the dataset files. None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data."""
 
@@ -30,11 +43,18 @@ def run(words: Sequence[str]) -> None:
         summaries = {n: s.summary for n, s in SOURCES.items()} | {n: s.summary for n, s in FILE_SOURCES.items()}
         for key, summary in summaries.items():
             print(f"{key:15} {summary}")
-        print("\nYour own images: --data takes a folder, tar files (part-{000..123}.tar), an .npz file of arrays,")
-        print("a folder that save_to_disk of Hugging Face wrote, or package.module:function.")
+        print("\nYour own images, of any number of channels: --data takes")
+        for what, meaning in KINDS.items():
+            print(f"  {what:28} {meaning}")
         print_next("data", "NAME")
         return
-    dataset = Dataset.resolve(DataSpec(name, root=options.root))
+    dataset = Dataset.resolve(DataSpec(name, root=options.root, labels=options.labels))
+    if not dataset.has_recipe:
+        dataset.check_root(begun=False)
+        print(dataset.summary() or dataset.name)
+        labels = () if options.labels is None else ("--labels", options.labels)
+        print_next("pretrain", "byol-mhe", "--data", name, *labels)
+        return
     rest, validation = map(len, dataset.split("validation"))
     train, test = map(len, dataset.split("test"))
     split = f"{rest:,} + {validation:,} for validation"

@@ -19,7 +19,8 @@ class DiagnoseOptions:
     """A run's folder or an exported one; embeddings (.npy, .npz, .parquet); a checkpoint (.pt, .safetensors) with
     --encoder; a model of torchvision or timm by name; or your own, as package.module:function."""
     data: str | None = None
-    """Dataset whose held-out images the encoder is shown. None: the run's; for a model, the digits of scikit-learn."""
+    """Dataset, or images of your own, whose held-out images the encoder is shown. None: the run's; for a model, the
+    digits of scikit-learn."""
     images: int | None = None
     """Number of images. None: 2000 for a run, 256 for a model."""
     size: int | None = None

@@ -1,4 +1,4 @@
-"""hypersphere embed: write the embedding of every image in a folder to a file."""
+"""hypersphere embed: write the embedding of every image to a file."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from hypersphere.cli.options import parse
 
 @dataclasses.dataclass(frozen=True)
 class EmbedOptions:
-    """Write path and embedding of every image in a folder to a .parquet, .npz or .csv file."""
+    """Write path and embedding of every image to a .parquet, .npz or .csv file."""
 
     run: Annotated[str, Positional, arg(metavar="RUN")]
     """Folder of a run, or one that export wrote."""
     images: Annotated[str, Positional, arg(metavar="IMAGES")]
-    """Folder of images, tar files, or one image file."""
+    """Folder of images, or anything else that --data of pretrain takes; or a single image file."""
     out: Annotated[Path, arg(aliases=["-o"])]
     """File to write, .parquet, .npz or .csv."""
     workers: int | None = None

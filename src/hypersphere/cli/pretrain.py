@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # in the help: the options that people use first, then groups
 FIRST = ("data", "labels", "encoder", "init", "epochs", "batch", "lr", "seed", "device", "out", "resume", "dry_run")
 GROUPS: dict[str, tuple[str, ...]] = {
-    "data": ("holdout", "root", "white", "size"),
+    "data": ("holdout", "root", "white", "mean", "std", "frames", "size"),
     "augmentation": ("policy", "crop_min", "small_crops", "small_side", "small_area", "randaugment"),
     "encoder": ("stem", "norm", "freeze_patches", "dimensions"),
     "method": (),  # all options that are in no other group

@@ -1,8 +1,10 @@
 """The interface of all datasets: `Dataset.resolve` picks the class for the option `data`."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +17,9 @@ from hypersphere.data.worker_stream import default_workers
 from hypersphere.errors import UserError
 from hypersphere.util.launcher import local_rank_and_size
 from hypersphere.views import ViewPipeline, folder_pipeline
+
+if TYPE_CHECKING:
+    from hypersphere.data.normalization import Normalization
 
 Holdout = Literal["validation", "test"]
 ImageSet = Images | StreamedImages
@@ -35,6 +40,12 @@ class DataOptions(Protocol):
     @property
     def white(self) -> int | None: ...
     @property
+    def mean(self) -> tuple[float, ...]: ...
+    @property
+    def std(self) -> tuple[float, ...]: ...
+    @property
+    def frames(self) -> int: ...
+    @property
     def size(self) -> int | None: ...
     @property
     def root(self) -> Path | None: ...
@@ -48,10 +59,14 @@ class DataSpec(NamedTuple):
     """Data options without a config, for `Dataset.resolve`.
 
     Attributes:
-        data: Name of a dataset, path of a folder, tar files or arrays, or `package.module:function`.
+        data: Name of a dataset, path of images of any kind, or `package.module:function`.
         holdout: "validation" holds out part of the training images, "test" the test set.
         labels: CSV file with the labels of a folder's images.
-        white: Value of white in 16-bit images (None: 65535).
+        white: Value of white in images of more than 8 bits (None: 65535, and 1 for floats).
+        mean: Mean of each channel of images of your own; its length is the number of channels (none: three channels,
+            normalized as ImageNet).
+        std: Standard deviation of each channel.
+        frames: Frames of each video.
         size: Side of the encoder's input in pixels (None: 224 for folders and arrays; `hs.pretrain`
             chooses it from the images).
         root: Folder of the files of a named dataset, or the new location of a folder that has moved.
@@ -67,6 +82,9 @@ class DataSpec(NamedTuple):
     holdout: Holdout = "validation"
     labels: str | None = None
     white: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    frames: int = 16
     size: int | None = None
     root: Path | None = None
     workers: int | None = None
@@ -110,6 +128,7 @@ class Hints(NamedTuple):
 
     images: int  # number of training images
     side: int  # median shorter side, in pixels
+    channels: int = 3
 
 
 class Voting(NamedTuple):
@@ -191,6 +210,23 @@ class Dataset(ABC):
             (1137, 300)
         """
 
+    def everything(self) -> Mapping[str, ImageSet]:
+        """All images, also those of the test set.
+
+        Returns:
+            The images by split; without splits, with an empty name.
+
+        Raises:
+            UserError: If files are missing or damaged.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
+            >>> {part: len(images) for part, images in dataset.everything().items()}
+            {'train': 1437, 'test': 360}
+        """
+        split = self.split("test" if self.has_recipe else "validation")
+        return {"train": split.train, "test" if self.has_recipe else "held_out": split.held_out}
+
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
         """As `split`, on every rank of a distributed job.
 
@@ -262,7 +298,29 @@ class Dataset(ABC):
             >>> dataset.pipeline(size=None).size
             8
         """
-        return folder_pipeline(size or USUAL_SIZE)
+        usual, own = folder_pipeline(size or USUAL_SIZE), self.options
+        return replace(usual, mean=own.mean, std=own.std) if own.mean else usual
+
+    def normalization(self, channels: int) -> "Normalization":
+        """Mean and standard deviation of the channels, measured on training images.
+
+        Args:
+            channels: Number of channels to read: that of the images, or 1 or 3 for grey and colour images.
+
+        Returns:
+            The measures, of values from 0 to 1.
+
+        Raises:
+            UserError: If none of the images can be read.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
+            >>> dataset.normalization(channels=1).mean
+            (0.3057,)
+        """
+        from hypersphere.data.normalization import measure
+
+        return measure(self.split(self.options.holdout).train, channels, self.workers)
 
     def stored_side(self, size: int | None) -> int:
         """Side, in pixels, of the squares that evaluation views are cropped from.

@@ -1,26 +1,50 @@
 """Decode image files of any kind into pixels. A file that cannot be decoded raises `Unreadable` with a short reason."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import stat
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hypersphere.data.bands import (
+    ARRAY,
+    WHITE,
+    Unreadable,
+    has_bands,
+    header_of,
+    in_number,
+    read_bands,
+    to_bytes,
+    wrong_number,
+)
 from hypersphere.errors import first_line
 
-WHITE = 65535  # default value of white in 16-bit grey files
+__all__ = [
+    "HEIF",
+    "WHITE",
+    "Looks",
+    "Unreadable",
+    "as_rgb",
+    "is_grey",
+    "look",
+    "open_file",
+    "open_image",
+    "preview",
+    "read_image",
+    "read_pixels",
+    "reads_heif",
+]
+
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "TGA")  # names of Pillow
-
-
-class Unreadable(Exception):
-    """An image cannot be used; the message is the reason."""
+HEIF = (".heic", ".heif", ".hif")
 
 
 def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: int | None = None) -> Any:
@@ -66,11 +90,20 @@ def open_image(file: IO[bytes]) -> Any:
 
 @cache
 def _known_formats() -> tuple[str, ...]:
-    """Those that this version of Pillow can read."""
+    """Those that this version of Pillow can read, and HEIF if pillow-heif is installed."""
     from PIL import Image
 
     Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)
+    if reads_heif():
+        from pillow_heif import register_heif_opener  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        register_heif_opener()
+    return tuple(name for name in (*FORMATS, "HEIF") if name in Image.OPEN)
+
+
+@cache
+def reads_heif() -> bool:
+    return importlib.util.find_spec("pillow_heif") is not None
 
 
 def as_rgb(image: Any, white: int | None = None) -> Any:
@@ -92,19 +125,100 @@ def as_rgb(image: Any, white: int | None = None) -> Any:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def read_pixels(file: Path | bytes, side: int | None = None, white: int | None = None) -> Tensor:
-    """As `read_image`, but return uint8 (3, H, W). JPEGs that need no shrinking skip PIL, which is twice as fast."""
+def read_pixels(
+    file: Path | bytes, side: int | None = None, white: int | None = None, channels: int | None = None
+) -> Tensor:
+    """Read the first frame of an image as uint8 of shape (C, H, W).
+
+    Args:
+        file: A path, or the content of a file.
+        side: See `read_image`.
+        white: Value of white in images of more than 8 bits (None: 65535 for integers, 1 for floats).
+        channels: Number of channels C. None: 3, and of TIFF files with more channels those that Pillow reads.
+
+    Raises:
+        Unreadable: If the file is not an image that can be read, or has another number of channels.
+    """
     content = _content(file)
+    if has_bands(io.BytesIO(content)) and (channels is not None or content.startswith(ARRAY)):
+        return _bands(content, white, channels or 3)
+    if channels not in (None, 1, 3):
+        read_image(content, side, white)  # gives the reason if it is not an image
+        raise Unreadable(wrong_number(1 if is_grey(open_image(io.BytesIO(content))) else 3, channels))
+    grey = channels == 1
     if content[:2] == JPEG and _is_plain(content, side):
         from torchvision.io import ImageReadMode, decode_jpeg
 
         with contextlib.suppress(RuntimeError):  # PIL may read it, or gives the reason
             packed = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            return decode_jpeg(packed, mode=ImageReadMode.RGB, apply_exif_orientation=True)
-    return torch.from_numpy(np.array(read_image(content, side, white))).permute(2, 0, 1)
+            mode = ImageReadMode.GRAY if grey else ImageReadMode.RGB
+            return decode_jpeg(packed, mode=mode, apply_exif_orientation=True)
+    image = read_image(content, side, white)
+    return (
+        torch.from_numpy(np.array(image.convert("L") if grey else image)).view(*image.size[::-1], -1).permute(2, 0, 1)
+    )
+
+
+def _bands(content: bytes, white: int | None, channels: int) -> Tensor:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pixels = in_number(to_bytes(read_bands(io.BytesIO(content)), white), channels)
+            return torch.from_numpy(np.ascontiguousarray(pixels))
+    except Unreadable:
+        raise
+    except Exception as error:  # decoders raise all kinds of errors
+        raise Unreadable(first_line(error)) from None
+
+
+def is_grey(image: Any) -> bool:
+    """Whether a PIL image has one channel beside alpha."""
+    return image.mode in GREY or image.mode.startswith("I")
+
+
+def preview(file: Path | bytes, side: int | None = None, white: int | None = None) -> Any:
+    """An image as a PIL image to look at: of images with bands the first three channels, or the first one."""
+    from PIL import Image
+
+    content = _content(file)
+    if not has_bands(io.BytesIO(content)):
+        return read_image(content, side, white)
+    try:
+        bands = to_bytes(read_bands(io.BytesIO(content)), white)
+    except Exception as error:  # decoders raise all kinds of errors
+        raise Unreadable(first_line(error)) from None
+    return Image.fromarray(bands[0] if len(bands) < 3 else np.ascontiguousarray(np.moveaxis(bands[:3], 0, 2)))
+
+
+class Looks(NamedTuple):
+    """What an image file is, mostly from its header."""
+
+    channels: int
+    height: int
+    width: int
+    brightest: int = 0  # largest value of a pixel of more than 8 bits
+    frames: int = 1
+
+    @property
+    def side(self) -> int:
+        """The shorter side in pixels."""
+        return min(self.height, self.width)
+
+
+def look(file: IO[bytes]) -> Looks:
+    """Look at an image file. Raises errors of any kind if it is not an image."""
+    if has_bands(file):
+        shape, dtype = header_of(file)
+        wide = dtype.kind in "iu" and dtype.itemsize > 1
+        return Looks(*shape, int(read_bands(file).max()) if wide else 0)
+    file.seek(0)
+    image = open_image(file)
+    brightest = int(np.asarray(image).max()) if image.mode.startswith("I") else 0
+    return Looks(1 if is_grey(image) else 3, image.height, image.width, brightest, getattr(image, "n_frames", 1))
 
 
 JPEG = b"\xff\xd8"
+GREY = ("1", "L", "LA", "La", "F")  # modes of Pillow
 
 
 def _content(file: Path | bytes) -> bytes:

@@ -2,31 +2,27 @@
 
 import hashlib
 import os
+import posixpath
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 
+from hypersphere.data.compressed_tar import decompressed
 from hypersphere.data.dataset import Dataset, Hints, Holdout, Split, Unreadable
-from hypersphere.data.folder import (
-    Listing,
-    classes_below,
-    deepest_folder,
-    find_images,
-    labelled_below,
-    list_folder,
-    some_images,
-)
+from hypersphere.data.file_tree import Archive, FileTree, Folder, Videos
+from hypersphere.data.folder import Listing, classes_below, deepest_folder, is_image, labelled_below
 from hypersphere.data.label_table import parts_from
 from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.survey import Survey, survey
 from hypersphere.data.tar_files import list_shards
-from hypersphere.data.tar_members import MEMBER, file_or_member
+from hypersphere.data.tar_members import MEMBER, container_of, exists, file_or_member
+from hypersphere.data.zip_files import names_in
 from hypersphere.errors import UserError, path_errors_as_user_errors
 from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json
@@ -42,7 +38,9 @@ UNLABELLED = ("unlabeled", "unlabelled")  # folders of unlabelled training image
 class FileDataset(Dataset):
     """Base class of folders and tar files: lists of files, which a run keeps in its folder."""
 
+    ignored = frozenset({"frames"})
     test_wanted = "folders train and test (or val), or a column split in `labels`"
+    group = "group"  # what images have in common that are not split
 
     @abstractmethod
     def find(self) -> dict[str, Listing]:
@@ -57,8 +55,15 @@ class FileDataset(Dataset):
         return survey(self.parts["train"], self.options.white)
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
+        channels = self._channels(run if holdout == self.options.holdout else None)
         lists = self._lists(holdout, run)
-        return Split(*(replace(files, white=self.options.white) for files in lists))
+        return Split(*(replace(files, white=self.options.white, bands=channels) for files in lists))
+
+    def _channels(self, run: Path | None) -> int | None:
+        """The number of channels to read; None for runs of earlier versions, which read what Pillow reads."""
+        if run is not None and (run / FILES).is_file() and not saved_channels(run / FILES):
+            return len(self.options.mean) or None
+        return len(self.options.mean) or 3
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
         from hypersphere.distributed.collectives import result_of_first
@@ -66,8 +71,11 @@ class FileDataset(Dataset):
         return result_of_first(lambda: self.split(holdout, run))
 
     def _lists(self, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
-        if run is not None and holdout == self.options.holdout and (run / FILES).is_file():
+        known = run is not None and holdout == self.options.holdout
+        if run is not None and known and (run / FILES).is_file():
             return self.found_again(run, *saved_files(run / FILES))
+        if run is not None and self.options.root is not None:
+            return type(self)(self.relocated()[0], self.options)._lists(holdout, None)
         train = self.parts["train"]
         if holdout == "test":
             return train, test_of(self.parts, self.name, self.test_wanted)
@@ -77,14 +85,48 @@ class FileDataset(Dataset):
         return train[rest], train[held_out]
 
     def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
-        """The saved files of a run, at their present location."""
+        """The saved files of a run, at their present location: moved to `root` if it is given.
+
+        Raises:
+            UserError: If none of the training images exists.
+        """
+        root = self.options.root
+        if root is not None:
+            train, held_out = (self.moved(files, Path(os.path.abspath(root))) for files in (train, held_out))
+        if not _any_there(train.paths):
+            missing = f"none of its {len(train)} images exists, such as {printable(train.paths[0])}"
+            if root is not None:
+                raise UserError(f"{run}: `root` {root} is not the new location of {self.name}: {missing}")
+            raise UserError(f"{run}: {missing}; if {self.name} has moved, pass its new location as `root`")
         return train, held_out
+
+    def moved(self, files: Listing, root: Path) -> Listing:
+        """The same files below another folder, or in another archive."""
+        now = (f"{root}{str(path).removeprefix(self.name)}" for path in files.paths)
+        return replace(files, paths=tuple(map(file_or_member, now)))
+
+    def takes_root(self, begun: bool) -> bool:
+        return begun
+
+    def needs_root(self, run: Path) -> bool:
+        """True only if none of the run's images exists any more."""
+        known = saved_files(run / FILES)[0].paths if (run / FILES).is_file() else (Path(self.name),)
+        return self.takes_root(begun=True) and not any(map(exists, known))
+
+    def relocated(self) -> tuple[str, Path | None]:
+        root = self.options.root
+        return (self.name, None) if root is None else (os.path.abspath(root), None)
+
+    def check_present(self, owner: Path) -> None:
+        if self.options.root is None and not Path(self.name).exists():
+            advice = "pass its new location as `root`, or other images as `data`"
+            raise UserError(f"{self.name}, on which {owner} was trained, does not exist: {advice}")
 
     def summary(self) -> str:
         train = self.parts["train"]
         if len(train) < 2:
             raise UserError(f"{self.name} has only one image: training needs at least two")
-        groups = "" if train.groups is None else f"; {pluralize(len(train.groups.unique()), 'group')}, never split"
+        groups = "" if train.groups is None else f"; {pluralize(len(train.groups.unique()), self.group)}, never split"
         closed = f"; {pluralize(len(train.closed), 'folder')} could not be read" if train.closed else ""
         return f"{self.name}: {self.found}; {classes_in_words(train)}{groups}{self.hint(train)}{closed}"
 
@@ -93,7 +135,7 @@ class FileDataset(Dataset):
         return ""
 
     def recipe_hints(self) -> Hints:
-        return Hints(self.found.images, self.found.sides[1])
+        return Hints(self.found.images, self.found.sides[1], self.found.channels)
 
     def edition(self) -> str:
         digest = hashlib.sha256()
@@ -111,19 +153,35 @@ class FileDataset(Dataset):
         return {**split.train.closed, **split.held_out.closed}
 
 
-class FolderDataset(FileDataset):
-    """Image files in a folder."""
+class TreeDataset(FileDataset):
+    """Image files below a root, whose subfolders are splits or classes."""
+
+    @abstractmethod
+    def tree(self) -> FileTree:
+        """The files."""
 
     def find(self) -> dict[str, Listing]:
-        where, labels = self.name, self.options.labels
-        folders, others = _split_folders(where)
-        if folders and labels is None:
-            parts = _alike(where, folders)
-            return parts | {"train": _with_unlabelled(where, parts["train"], others)}
-        files = list_folder(Path(where))
-        if labels is None:
-            return {"train": files}
-        return parts_from(Path(labels), files, Path(where), {folder.name: part for part, folder in folders.items()})
+        tree, labels = self.tree(), self.options.labels
+        return {part: tree.stored(files) for part, files in parts_of_tree(tree, labels).items()}
+
+    def everything(self) -> dict[str, Listing]:
+        tree = self.tree()
+        return {"": tree.stored(with_classes(tree, tree.some_images(tree.root)))}
+
+    def check(self) -> None:
+        self.parts  # noqa: B018
+
+
+class FolderDataset(TreeDataset):
+    """Image files in a folder."""
+
+    def tree(self) -> FileTree:
+        return Folder(Path(self.name))
+
+    def everything(self) -> dict[str, Listing]:
+        if os.path.isfile(self.name) and is_image(os.path.basename(self.name)):
+            return {"": Listing((Path(self.name),))}
+        return super().everything()
 
     def hint(self, train: Listing) -> str:
         """If all images are in one subfolder, its own subfolders may be classes."""
@@ -134,59 +192,87 @@ class FolderDataset(FileDataset):
             return ""
         return f"; the {len(classes)} folders in {printable(deepest)} look like classes: pass that folder to use them"
 
-    def check(self) -> None:
-        self.parts  # noqa: B018
 
-    def takes_root(self, begun: bool) -> bool:
-        return begun
+class ZipDataset(TreeDataset):
+    """Images in a zip file."""
 
-    def needs_root(self, run: Path) -> bool:
-        """True only if none of the run's images exists any more."""
-        known = saved_files(run / FILES)[0].paths if (run / FILES).is_file() else (self.name,)
-        return not any(map(os.path.exists, known))
-
-    def relocated(self) -> tuple[str, Path | None]:
-        root = self.options.root
-        return (self.name, None) if root is None else (os.path.abspath(root), None)
-
-    def check_present(self, owner: Path) -> None:
-        if self.options.root is None and not Path(self.name).exists():
-            advice = "pass its new location as `root`, or other images as `data`"
-            raise UserError(f"{self.name}, on which {owner} was trained, does not exist: {advice}")
-
-    def _lists(self, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
-        listed = run is not None and holdout == self.options.holdout and (run / FILES).is_file()
-        if run is None or listed or self.options.root is None:
-            return super()._lists(holdout, run)
-        return FolderDataset(str(self.options.root), self.options)._lists(holdout, None)
-
-    def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
-        """The files, moved to `root` if it is given.
-
-        Raises:
-            UserError: If none of the training images exists.
-        """
-        root = self.options.root
-        if root is not None:
-            train, held_out = (_moved(files, Path(self.name), root) for files in (train, held_out))
-        if not _any_there(train.paths):
-            missing = f"none of its {len(train)} images exists, such as {printable(train.paths[0])}"
-            if root is not None:
-                raise UserError(f"{run}: `root` {root} is not the new location of {self.name}: {missing}")
-            raise UserError(f"{run}: {missing}; if {self.name} has moved, pass its new location as `root`")
-        return train, held_out
+    def tree(self) -> FileTree:
+        where = Path(self.name)
+        return Archive(where, {name: where / name for name in names_in(where)})
 
 
 class ShardDataset(FileDataset):
-    """Images in tar files, local or behind a URL."""
+    """Images in tar files, local or behind a URL. Subfolders are splits or classes if the members have no labels."""
 
     test_wanted = "a column split in `labels`"
 
+    @property
+    def pattern(self) -> str:
+        """The tar files."""
+        return self.name
+
     def find(self) -> dict[str, Listing]:
-        files = list_shards(self.name)
-        if self.options.labels is None:
+        files = list_shards(self.pattern)
+        if self.options.labels is not None:
+            return parts_from(Path(self.options.labels), files, Path(), names=_member_names(files))
+        if files.labels is not None:
             return {"train": files}
-        return parts_from(Path(self.options.labels), files, Path(), names=_member_names(files))
+        tree = Archive(Path(self.name), dict(zip(_names_in(files), files.paths, strict=True)))
+        return {part: tree.stored(found) for part, found in parts_of_tree(tree).items()}
+
+    def everything(self) -> dict[str, Listing]:
+        return {"": list_shards(self.pattern)}
+
+    def takes_root(self, begun: bool) -> bool:
+        return begun and "://" not in self.name
+
+    def moved(self, files: Listing, root: Path) -> Listing:
+        """`root` is the new folder of the tar files, or the new path of a single one."""
+        if not root.is_dir():
+            return super().moved(files, root)
+        names = (str(path) for path in files.paths)
+        now = (f"{root}{name.removeprefix(os.path.dirname(container_of(name)))}" for name in names)
+        return replace(files, paths=tuple(now))
+
+    def relocated(self) -> tuple[str, Path | None]:
+        data, root = super().relocated()
+        return (os.path.join(data, os.path.basename(self.name)) if os.path.isdir(data) else data), root
+
+    def check_present(self, owner: Path) -> None:
+        pass  # the name may be a pattern or an address
+
+
+class CompressedTarDataset(ShardDataset):
+    """Images in a compressed tar file."""
+
+    @property
+    def pattern(self) -> str:
+        return str(decompressed(Path(self.name)))
+
+    def found_again(self, run: Path, train: Listing, held_out: Listing) -> tuple[Listing, Listing]:
+        tar = decompressed(Path(self.options.root or self.name))  # again, if the cache was emptied
+        train, held_out = (
+            replace(files, paths=tuple(f"{tar}{str(path).removeprefix(container_of(path))}" for path in files.paths))
+            for files in (train, held_out)
+        )
+        return train, held_out
+
+
+class VideoDataset(TreeDataset):
+    """Frames of videos, in a folder or of a single file. Those of one video are never split."""
+
+    ignored = frozenset({"white"})
+    group = "video"
+
+    def tree(self) -> FileTree:
+        return Videos(Path(self.name), self.options.frames)
+
+
+def _names_in(files: Listing) -> list[str]:
+    """The paths of images in tar files; of several tar files, with the number of the file if they agree."""
+    found = [match for path in files.paths if (match := MEMBER.fullmatch(str(path)))]
+    names = [posixpath.normpath(match["name"]).lstrip("/") for match in found]
+    return names if len({*names}) == len(names) else [f"{match['tar']}/{match['name']}".lstrip("/") for match in found]
 
 
 def _member_names(files: Listing) -> list[str]:
@@ -197,37 +283,22 @@ def _member_names(files: Listing) -> list[str]:
     return names
 
 
-def all_images(where: str) -> Listing:
-    """Every image below a folder, of all splits, or in tar files; or one image file."""
-    if where.endswith(".tar"):
-        return list_shards(where)
-    return Listing((Path(where),)) if os.path.isfile(where) else some_images(Path(where))
-
-
-def class_names(where: str, files: Listing) -> list[str]:
-    """The class of each image of `all_images`, by its subfolder, also below folders of splits; "" if unknown."""
-    if not os.path.isdir(where):
-        return [""] * len(files)
-    folders, _ = _split_folders(where)
-    roots = [*folders.values()] or [Path(where)]
+def with_classes(tree: FileTree, files: Listing) -> Listing:
+    """Files of all splits, labelled by their class folders, also below folders of splits; −1 if there is none."""
+    folders, _ = _split_folders(tree)
+    roots = [*folders.values()] or [tree.root]
     inside = {
         root: replace(files, paths=tuple(p for p in files.paths if Path(p).is_relative_to(root))) for root in roots
     }
-    known = set().union(*(classes_below(root, below) for root, below in inside.items()))
-    found: dict[Path | str, str] = {}
+    known = sorted(set().union(*(classes_below(root, below) for root, below in inside.items())), key=os.fsencode)
+    found: dict[Path | str, int] = {}
     for root, below in inside.items():
         labelled = labelled_below(root, below, known)
         if labelled.labels is not None:
-            names = (labelled.classes[label] for label in labelled.labels.tolist())
-            found |= dict(zip(below.paths, names, strict=True))
-    return [found.get(path, "") for path in files.paths]
-
-
-def images_at(places: Sequence[str]) -> Listing:
-    """Every image of several folders, tar files and image files, in the order of the places."""
-    found = [all_images(place) for place in places]
-    closed = {folder: reason for files in found for folder, reason in files.closed.items()}
-    return Listing(tuple(path for files in found for path in files.paths), closed=closed)
+            found |= dict(zip(below.paths, labelled.labels.tolist(), strict=True))
+    if not found:
+        return files
+    return replace(files, labels=torch.tensor([found.get(path, -1) for path in files.paths]), classes=tuple(known))
 
 
 def classes_in_words(images: Any) -> str:
@@ -241,9 +312,22 @@ def classes_in_words(images: Any) -> str:
     return f"{len(images.classes)} classes{listed}{unlabelled}"
 
 
-def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
+def parts_of_tree(tree: FileTree, labels: str | None = None) -> dict[str, Listing]:
+    """The images of each split, by the folders train, val and test or the CSV file `labels`."""
+    folders, others = _split_folders(tree)
+    if folders and labels is None:
+        parts = _alike(tree, folders)
+        return parts | {"train": _with_unlabelled(tree, parts["train"], others)}
+    files = labelled_below(tree.root, tree.some_images(tree.root))
+    if labels is None:
+        return {"train": files}
+    return parts_from(Path(labels), files, tree.root, {folder.name: part for part, folder in folders.items()})
+
+
+def _alike(tree: FileTree, folders: dict[str, Path]) -> dict[str, Listing]:
     """The images of each split, labelled by the classes of all splits, if any split has labels."""
-    found = {part: some_images(folder) for part, folder in folders.items()}
+    where = tree.root
+    found = {part: tree.some_images(folder) for part, folder in folders.items()}
     names = {part: classes_below(folders[part], files) for part, files in found.items()}
     if all(labelled_below(folders[part], files).labels is None for part, files in found.items()):
         return found
@@ -262,29 +346,28 @@ def _alike(where: str, folders: dict[str, Path]) -> dict[str, Listing]:
     return listed
 
 
-def _with_unlabelled(where: str, train: Listing, others: Sequence[str]) -> Listing:
+def _with_unlabelled(tree: FileTree, train: Listing, others: Sequence[str]) -> Listing:
     """`train` with the images of folders named unlabeled; other folders beside the split are reported and ignored."""
     for name in others:
-        files = find_images(Path(where, name))
+        files = tree.images(tree.root / name)
         if name.lower() in UNLABELLED:
             labels = None if train.labels is None else torch.cat([train.labels, torch.full((len(files),), -1)])
             closed = {**train.closed, **files.closed}
             train = replace(train, paths=train.paths + files.paths, labels=labels, closed=closed)
         elif files.paths:
             notify_once(
-                f"{where}: ignored {pluralize(len(files), 'image')} in {printable(name)}: not part of the split"
+                f"{tree.root}: ignored {pluralize(len(files), 'image')} in {printable(name)}: not part of the split"
             )
     return train
 
 
-def _split_folders(where: str) -> tuple[dict[str, Path], list[str]]:
+def _split_folders(tree: FileTree) -> tuple[dict[str, Path], list[str]]:
     """({split: folder}, names of the other folders); empty if the folder has no split.
 
     A split needs a folder train and one of val, test or unlabeled, in upper or lower case.
     """
-    _, below, _ = next(os.walk(where), ("", [], []))
     named: dict[str, list[str]] = {}
-    for name in sorted(below):
+    for name in sorted(tree.folders()):
         named.setdefault(PARTS.get(name.lower(), ""), []).append(name)
     others = [name for name in named.pop("", []) if not name.startswith(".")]
     beside = any(name.lower() in UNLABELLED for name in others)
@@ -292,8 +375,8 @@ def _split_folders(where: str) -> tuple[dict[str, Path], list[str]]:
         return {}, []
     for part, names in named.items():
         if len(names) > 1:
-            raise UserError(f"{where}: {' and '.join(names)} could each be the {part} images: rename all but one")
-    return {part: Path(where, *names) for part, names in named.items()}, others
+            raise UserError(f"{tree.root}: {' and '.join(names)} could each be the {part} images: rename all but one")
+    return {part: tree.root.joinpath(*names) for part, names in named.items()}, others
 
 
 def _any_there(paths: Iterable[Path | str]) -> bool:
@@ -305,8 +388,9 @@ def _any_there(paths: Iterable[Path | str]) -> bool:
     refused = None
     for path in paths:
         try:
-            os.stat(path)
-            return True
+            if exists(path):
+                return True
+            os.stat(container_of(path))
         except PermissionError as error:
             refused = refused or error
         except OSError:
@@ -315,11 +399,6 @@ def _any_there(paths: Iterable[Path | str]) -> bool:
         if refused is not None:
             raise refused
     return False
-
-
-def _moved(files: Listing, before: Path, now: Path) -> Listing:
-    """The same files below another folder."""
-    return replace(files, paths=tuple(now / Path(path).relative_to(before) for path in files.paths))
 
 
 def save_files(path: Path, train: Listing, held_out: Listing) -> None:
@@ -331,7 +410,8 @@ def save_files(path: Path, train: Listing, held_out: Listing) -> None:
         }
         for files in (train, held_out)
     ]
-    write_json(path, {"classes": train.classes, "learnt": lists[0], "held_out": lists[1]})
+    known = {"classes": train.classes, "channels": train.bands, "learnt": lists[0], "held_out": lists[1]}
+    write_json(path, known)
     remember(path)
 
 
@@ -345,6 +425,11 @@ def saved_files(path: Path) -> tuple[Listing, Listing]:
     return train, held_out
 
 
+def saved_channels(path: Path) -> int | None:
+    """The number of channels that a run reads; None if it is of an earlier version."""
+    return read_record(path, _SavedFiles).get("channels")
+
+
 class _SavedList(TypedDict):
     names: list[str]
     labels: list[int] | None
@@ -354,6 +439,7 @@ class _SavedFiles(TypedDict):
     """The content of files.json."""
 
     classes: list[str]
+    channels: NotRequired[int | None]  # not in older files
     learnt: _SavedList
     held_out: _SavedList
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hypersphere.data.decode import HEIF, reads_heif
 from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.data.worker_stream import FileReader
 from hypersphere.errors import UserError
@@ -20,6 +21,8 @@ SUFFIXES = {
     ".jpg", ".jpeg", ".jfif", ".jpe", ".jp2", ".j2k", ".png", ".webp", ".avif", ".gif", ".tif", ".tiff", ".bmp", ".tga",
     ".ppm", ".pgm", ".pbm",
 }  # fmt: skip
+ARRAY = ".npy"
+FILES_READ = "pass a folder of images or videos, or a .zip, .tar, .tar.gz, .parquet, .npz or .npy file"
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Listing(StreamedImages):
         labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown. None if there are no labels.
         classes: Names of the classes.
         closed: Folders that could not be read, with the reason.
-        white: Value of white in 16-bit files (None: 65535).
+        white: Value of white in files of more than 8 bits (None: 65535).
+        bands: Number of channels to read. None: 3, and of TIFF files with more channels those that Pillow reads.
         groups: Tensor of shape (N,), int64: images of one group are all held out or none is. None if there are none.
 
     Example:
@@ -47,6 +51,7 @@ class Listing(StreamedImages):
     closed: Mapping[Path | str, str] = field(default_factory=dict)
     white: int | None = None
     groups: Tensor | None = None
+    bands: int | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -64,7 +69,7 @@ class Listing(StreamedImages):
             >>> files.reader.name(1).name
             'dog.png'
         """
-        return FileReader(self.paths, self.white)
+        return FileReader(self.paths, self.white, self.bands)
 
     def contains(self, others: "Listing") -> bool:
         """Whether the first file of `others` is in this list.
@@ -83,28 +88,44 @@ class Listing(StreamedImages):
 def find_images(folder: Path) -> Listing:
     """All image files below a folder, sorted by name. Follows links, and visits each folder once."""
     if not folder.is_dir():
+        if folder.is_file() and is_image(folder.name):
+            raise UserError(f"{folder} is a single image: pass the folder that contains the images")
         if folder.is_file():
-            raise UserError(f"{folder} is a file: pass the folder that contains the images")
+            raise UserError(f"{folder} is a file of a kind that is not read as images: {FILES_READ}")
         raise UserError(f"folder not found: {folder}")
     closed: dict[Path | str, str] = {}
     others: Counter[str] = Counter()
-    found = Listing(tuple(sorted(_walk(folder, closed, others), key=os.fsencode)), closed=closed)
+    names = sorted(_walk(folder, closed, others), key=os.fsencode)
+    arrays = [name for name in names if name.suffix.lower() == ARRAY]
+    if 0 < len(arrays) < len(names):  # they may be labels or embeddings
+        notify_once(f"{printable(folder)}: ignored {len(arrays):,} .npy files, which are beside image files")
+        names = [name for name in names if name.suffix.lower() != ARRAY]
     if others:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(3))
-        notify_once(f"{printable(folder)}: ignored images in unsupported formats: {kinds}")
-    return found
+        heif = any(kind in HEIF for kind in others)
+        advice = " (pip install pillow-heif to read them)" if heif else ""
+        notify_once(f"{printable(folder)}: ignored images in unsupported formats: {kinds}{advice}")
+    return Listing(tuple(names), closed=closed)
 
 
 def some_images(folder: Path) -> Listing:
     """As `find_images`, but raise a UserError if there are no images."""
     files = find_images(folder)
-    if files.closed and not files.paths:
-        where, reason = next(iter(files.closed.items()))
-        raise UserError(f"no readable images below {folder}: cannot open {printable(where)} ({reason})")
     if not files.paths:
-        tars = f"; to read tar files, pass {folder / '*.tar'}" if any(folder.glob("*.tar")) else ""
-        raise UserError(f"no images below {folder} (supported: {', '.join(sorted(SUFFIXES))}){tars}")
+        raise folder_error(folder, files)
     return files
+
+
+def folder_error(folder: Path, files: Listing) -> UserError:
+    """What to say of a folder without images."""
+    if files.closed:
+        where, reason = next(iter(files.closed.items()))
+        return UserError(f"no readable images below {folder}: cannot open {printable(where)} ({reason})")
+    archives = next((kind for kind in ("*.tar", "*.zip", "*.parquet") if any(folder.glob(kind))), "")
+    advice = f"; to read the archives in it, pass {folder / archives}" if archives == "*.tar" else ""
+    if archives in ("*.zip", "*.parquet"):
+        advice = f"; it has {archives.removeprefix('*')} files: pass one of them"
+    return UserError(f"no images below {folder} (supported: {', '.join(sorted(SUFFIXES))}){advice}")
 
 
 def _walk(folder: Path, closed: dict[Path | str, str], others: Counter[str]) -> Iterator[Path]:
@@ -129,7 +150,9 @@ def _walk(folder: Path, closed: dict[Path | str, str], others: Counter[str]) -> 
 
 
 def is_image(name: str) -> bool:
-    return _suffix(name) in SUFFIXES and not name.startswith(".")
+    suffix = _suffix(name)
+    readable = suffix in SUFFIXES or suffix == ARRAY or (suffix in HEIF and reads_heif())
+    return readable and not name.startswith(".")
 
 
 def _is_other_image(name: str) -> bool:

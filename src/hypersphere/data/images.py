@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hypersphere.errors import UserError
 from hypersphere.views import ViewPipeline, Views
 from hypersphere.views.crops import middle
+from hypersphere.views.ops import grey
 
 if TYPE_CHECKING:
     from hypersphere.data.loader import MemoryLoader
@@ -96,6 +98,31 @@ class Images:
             1
         """
         return self.pixels.shape[1]
+
+    def in_channels(self, channels: int) -> "Images":
+        """Convert grey images to colour, or colour images to grey.
+
+        Args:
+            channels: Number of channels: C, or 1 or 3 if C is 1 or 3.
+
+        Returns:
+            Images of shape (N, channels, H, W); the images themselves if nothing changes.
+
+        Raises:
+            UserError: If images have more channels, which cannot be converted.
+
+        Example:
+            >>> images, _ = hs.data.load_data("digits")
+            >>> images.in_channels(3).pixels.shape
+            torch.Size([1137, 3, 8, 8])
+        """
+        if self.channels == channels:
+            return self
+        if not {self.channels, channels} <= {1, 3}:
+            raise UserError(f"the encoder takes images with {channels} channels, but these have {self.channels}")
+        # in parts: as float32, all images would take four times their memory
+        parts = [grey(part.float()).round().to(torch.uint8) for part in self.pixels.split(10_000)]
+        return replace(self, pixels=torch.cat(parts).expand(-1, channels, -1, -1).contiguous())
 
     def decoded(self, side: int, workers: int, most: int, **unused: object) -> "Images":
         """Return the images themselves, which are already decoded.

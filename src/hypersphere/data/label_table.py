@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,9 +31,9 @@ def parts_from(
     """Read labels, split and groups of the files from a CSV file.
 
     Args:
-        table: The CSV file. It has the columns path (relative to the folder, or absolute) and label (empty: unknown,
-            −1). The column split (train, val or test) and the column group are optional. Images of one group, such as
-            a patient, are all held out or none of them is.
+        table: The CSV file, separated by commas, semicolons or tabs. It has the columns path (relative to the folder,
+            or absolute) and label (empty: unknown, −1), or others of `COLUMNS`. The column split (train, val or test)
+            and the column group are optional. Images of one group, such as a patient, are all held out or none is.
         files: The image files below the folder.
         folder: The folder.
         parts: Subfolder of `folder` → split of its images, if the column split does not give one.
@@ -45,10 +45,9 @@ def parts_from(
     Raises:
         UserError: If the table cannot be read, does not match the files, or contradicts itself.
     """
-    rows, names = _by_place(table, folder), [str(folder / name) for name in names or files.paths]
+    names = [str(folder / name) for name in names or files.paths]
     example = printable(names[0])
-    if rows.keys().isdisjoint(names):  # one may name a symbolic link, the other its target
-        rows, names = {os.path.realpath(name): row for name, row in rows.items()}, list(map(os.path.realpath, names))
+    rows, names = _matching(_by_place(table, folder), names)
     matched = [rows.get(name, Row()) for name in names]
     classes = tuple(sorted({row.label for row in matched if row.label}))
     number = {name: n for n, name in enumerate(classes)}
@@ -69,6 +68,31 @@ def parts_from(
     return {part: files[torch.tensor(numbers)] for part, numbers in indices.items()}
 
 
+def _matching(rows: dict[str, Row], names: list[str]) -> tuple[dict[str, Row], list[str]]:
+    """Rows and images by the first key under which they have an image in common.
+
+    After the path itself these are its target, since one may name a symbolic link; the path or the name without the
+    suffix, as in tables with an id; and the name alone. Keys that two images share are left out.
+    """
+    for key in KEYS:
+        keys = [key(name) for name in names]
+        if len({*keys}) == len(keys) and not rows.keys().isdisjoint(keys):
+            return rows, keys
+        by_key = {key(name): row for name, row in rows.items()}
+        if len({*keys}) == len(keys) and len(by_key) == len(rows) and not by_key.keys().isdisjoint(keys):
+            return by_key, keys
+    return rows, names
+
+
+KEYS: tuple[Callable[[str], str], ...] = (
+    str,
+    os.path.realpath,
+    lambda name: os.path.splitext(name)[0],
+    os.path.basename,
+    lambda name: os.path.splitext(os.path.basename(name))[0],
+)
+
+
 def _by_place(table: Path, folder: Path) -> dict[str, Row]:
     """Rows by the absolute path of the image. Rows of one image must agree."""
     found: dict[str, Row] = {}
@@ -84,19 +108,46 @@ def _by_place(table: Path, folder: Path) -> dict[str, Row]:
     return found
 
 
+# field of a row → names of its column, the preferred one first
+COLUMNS = {
+    "path": ("path", "filename", "file_name", "file", "filepath", "file_path", "image_path", "image", "img", "name",
+             "image_name", "image_id", "id"),
+    "label": ("label", "class", "target", "category", "labels", "class_name", "label_name", "y"),
+    "split": ("split", "set", "subset", "partition"),
+    "group": ("group",),
+}  # fmt: skip
+SEPARATORS = ",;\t|"
+
+
 def _rows(table: Path) -> list[Row]:
     """All rows, without spaces around values. Accepts the byte-order mark that Excel writes."""
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
-            columns = rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
-            found = [Row(*((row.get(name) or "").strip() for name in Row._fields)) for row in rows]
+            first = file.readline()
+            file.seek(0)
+            rows = csv.DictReader(file, delimiter=max(SEPARATORS, key=first.count))
+            names = rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+            columns = _columns(table, names)
+            found = [Row(*((row.get(name) or "").strip() for name in columns)) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"`labels` {table} cannot be read ({reason})") from None
-    if not found or not {"path", "label"} <= set(columns):
-        raise UserError(f"`labels` {table} must have a header with the columns path and label, and at least one row")
+    if not found:
+        raise UserError(f"`labels` {table} has a header, but no rows: it needs at least one")
     return found
+
+
+def _columns(table: Path, names: Sequence[str]) -> list[str]:
+    """The column of each field of a row; an empty name for one that is missing."""
+    columns = [next((name for name in known if name in names), "") for known in COLUMNS.values()]
+    if not all(columns[:2]):
+        found = ", ".join(names) or "none"
+        wanted = "a header with the columns path and label"
+        raise UserError(f"`labels` {table} must have {wanted}, found {printable(found)}: rename them")
+    used = [f"{column} as {field}" for field, column in zip(COLUMNS, columns, strict=True) if column not in ("", field)]
+    if used:
+        notify_once(f"{os.path.abspath(table)}: took the columns {' and '.join(used)}")
+    return columns
 
 
 def _check_names(table: Path, rows: Mapping[str, Row], images: Sequence[str]) -> None:

@@ -226,7 +226,10 @@ class StreamLoader:
     def source(self, side: int, progress: bool = False) -> tuple[Reader, PackedImages | None]:
         """The images to take random views of, decoded at a side: a reader, and a copy of them in GPU memory."""
         if side not in self.kept:
-            cached, on_gpu = keep_decoded(self.images.reader, side, self.cache, self.device, self.workers, progress)
+            place, device = self.cache, self.device
+            if self.images.channels != 3:  # the kernels for packed images make views of three channels
+                place, device = ("memory" if place == "gpu" else place), torch.device("cpu")
+            cached, on_gpu = keep_decoded(self.images.reader, side, place, device, self.workers, progress)
             self.kept[side] = (cached or self.images.reader, cached.on_gpu(self.device) if cached and on_gpu else None)
         return self.kept[side]
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from hypersphere.data import cifar, imagenet, imagenette, stl10
-from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Holdout, Split, Voting
+from hypersphere.data.dataset import USUAL_SIZE, DataOptions, Dataset, DataSpec, Holdout, Split, Voting
 from hypersphere.data.fetch import Archive
 from hypersphere.data.file_datasets import FILES, save_files, saved_files
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.splits import balanced, drawn
 from hypersphere.errors import UserError
-from hypersphere.views import PIPELINES, ViewPipeline
+from hypersphere.views import PIPELINES, ViewPipeline, folder_pipeline
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class NamedDataset(Dataset):
 class NamedImages(NamedDataset):
     """A named dataset that fits into memory."""
 
-    ignored = frozenset({"labels", "white", "size"})
+    ignored = frozenset({"labels", "white", "mean", "std", "frames", "size"})
 
     @property
     def source(self) -> Source:
@@ -108,11 +108,14 @@ class NamedImages(NamedDataset):
 class NamedFiles(NamedDataset):
     """A named dataset of image files."""
 
-    ignored = frozenset({"labels"})
+    ignored = frozenset({"labels", "mean", "std", "frames"})
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
         lists = (holdout == self.options.holdout and self._saved(run)) or self._found(holdout)
         return Split(*(replace(files, white=self.options.white) for files in lists))
+
+    def pipeline(self, size: int | None) -> ViewPipeline:
+        return folder_pipeline(size or USUAL_SIZE)
 
     def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
         from hypersphere.distributed.collectives import result_of_first

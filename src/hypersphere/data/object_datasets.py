@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hypersphere.data.bands import MOST_CHANNELS, Unreadable, to_bytes
 from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Hints, Holdout, ImageSet, Split
-from hypersphere.data.decode import Unreadable
 from hypersphere.data.file_datasets import classes_in_words
 from hypersphere.data.images import Images, fingerprint
+from hypersphere.data.normalization import Normalization, measure
 from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
-from hypersphere.data.torch_datasets import Items, as_bytes, is_item_dataset, labels_of
+from hypersphere.data.torch_datasets import Items, is_item_dataset, labels_of
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.array_files import checked_header
 from hypersphere.util.records import read_record
@@ -53,7 +54,7 @@ class _Began(TypedDict):
 class ObjectDataset(Dataset):
     """Arrays or a dataset object. `make` returns them, and is called when they are first needed."""
 
-    ignored = frozenset({"labels", "white"})
+    ignored = frozenset({"labels", "frames"})
 
     def __init__(self, name: str, options: DataOptions, make: Callable[[], Any]) -> None:
         super().__init__(name, options)
@@ -62,10 +63,13 @@ class ObjectDataset(Dataset):
     @cached_property
     def parts(self) -> dict[str, Any]:
         """The training images as "train"; also "val" and "test" if there are such images."""
-        return parts_of(self.name, self.make())
+        return parts_of(self.name, self.make(), self.options.white)
+
+    def everything(self) -> dict[str, Any]:
+        return self.parts
 
     def split(self, holdout: Holdout, run: Path | None = None) -> Split:
-        split = self._split(holdout)
+        split = Split(*(self._in_channels(part) for part in self._split(holdout)))
         if not self.name.startswith(IN_MEMORY):
             del self.parts  # can be made again; a second copy of all images would stay in memory
         if run is not None and holdout == self.options.holdout:
@@ -86,20 +90,32 @@ class ObjectDataset(Dataset):
         rest, held_out = held_out_of(train.labels if train.classes else None, len(train))
         return Split(train[rest], train[held_out])
 
+    def _in_channels(self, images: ImageSet) -> ImageSet:
+        """The images with the channels of the run's encoder; in colour, if nothing else is said."""
+        own = self.options.mean
+        if isinstance(images, Images):
+            return images.in_channels(len(own) or 3) if own or images.channels == 1 else images
+        return images.in_channels(len(own) or 3)
+
+    def normalization(self, channels: int) -> Normalization:
+        return measure(self._split(self.options.holdout).train, channels, self.workers)
+
     def run_record(self, split: Split) -> dict[str, Any]:
         return {"images": content_hash(split)}
 
     def summary(self) -> str:
         train = self.parts["train"]
-        height, width = _shape(train)
+        channels, height, width = _shape(train)
         labels = classes_in_words(train)
         if isinstance(train, Items) and train.labels is None:
             labels = "labels unknown (to use labels, pass (dataset, labels))"
-        return f"{self.name}: {len(train):,} images of {height} × {width} pixels; {labels}"
+        several = f" and {channels} channels" * (channels not in (1, 3))
+        return f"{self.name}: {len(train):,} images of {height} × {width} pixels{several}; {labels}"
 
     def recipe_hints(self) -> Hints:
         train = self.parts["train"]
-        return Hints(len(train), min(_shape(train)))
+        channels, *sides = _shape(train)
+        return Hints(len(train), min(sides), channels)
 
     def edition(self) -> str:
         if self.name.startswith(IN_MEMORY):
@@ -110,29 +126,34 @@ class ObjectDataset(Dataset):
         return hashlib.sha256(b"".join(file.read_bytes() for file in states)).hexdigest()[:8]
 
 
-def _shape(images: ImageSet) -> tuple[int, int]:
-    """Height and width in pixels; those of the first sample if samples have to be read."""
+def _shape(images: ImageSet) -> tuple[int, int, int]:
+    """Channels, height and width in pixels; those of the first sample if samples have to be read."""
     if isinstance(images, Images):
-        return images.pixels.shape[2], images.pixels.shape[3]
+        return tuple(images.pixels.shape[1:])  # type: ignore[return-value]
+    assert isinstance(images, Items)
     try:
-        first = images.reader.read(0, None)
+        return images.shape
     except Unreadable as reason:
         raise UserError(f"the first sample of the dataset cannot be read: {reason}") from None
-    return first.shape[1], first.shape[2]
 
 
 def content_hash(images: tuple[ImageSet, ...]) -> str:
-    """A hash of pixels and labels; if samples have to be read, of all labels and the pixels of 16 samples."""
+    """A hash of pixels and labels; if samples have to be read, of all labels and the pixels of 16 samples.
+
+    That of grey images is the same as in colour.
+    """
     if all(isinstance(part, Images) for part in images):
-        return fingerprint(images)  # type: ignore[arg-type]
+        coloured = (part.in_channels(3) if part.channels == 1 else part for part in images)
+        return fingerprint(coloured)  # type: ignore[arg-type]
     digest = hashlib.sha256()
     for part in images:
         assert isinstance(part, Items)
         digest.update(part.index.numpy().tobytes())
         digest.update(b"" if part.labels is None else part.labels.numpy().tobytes())
+        reader = (part.in_channels(3) if part.channels == 1 else part).reader
         for number in evenly(len(part), 16).tolist():
             try:
-                digest.update(part.reader.read(number, None).numpy().tobytes())
+                digest.update(reader.read(number, None).numpy().tobytes())
             except Unreadable as reason:
                 digest.update(str(reason).encode())
     return digest.hexdigest()[:12]
@@ -141,14 +162,14 @@ def content_hash(images: tuple[ImageSet, ...]) -> str:
 _GIVEN: WeakValueDictionary[str, ObjectDataset] = WeakValueDictionary()  # by name; kept as long as they are in use
 
 
-def remember(given: Any) -> ObjectDataset:
+def remember(given: Any, white: int | None = None) -> ObjectDataset:
     """Make a dataset of an object in memory; `resolve` finds it by its name as long as it is in use.
 
     The name is a hash of the content, so that a resumed run can check that it gets the same images.
     """
-    parts = parts_of("data", given)
+    parts = parts_of("data", given, white)
     name = IN_MEMORY + content_hash(tuple(parts.values()))
-    return _GIVEN.setdefault(name, _with_parts(name, DataSpec(name), lambda: given, parts))
+    return _GIVEN.setdefault(name, _with_parts(name, DataSpec(name, white=white), lambda: given, parts))
 
 
 def remembered(name: str, options: DataOptions) -> ObjectDataset:
@@ -175,25 +196,30 @@ def is_object(given: Any) -> bool:
     return isinstance(given, np.ndarray | Tensor | Mapping | tuple) or is_item_dataset(given)
 
 
-def parts_of(name: str, given: Any) -> dict[str, Any]:
+def parts_of(name: str, given: Any, white: int | None = None) -> dict[str, Any]:
     """Images by split: "train", and "val" and "test" if there are such images.
+
+    Args:
+        name: Name of the dataset, for messages.
+        given: One of the kinds in `WANTED`.
+        white: Value of white in numbers of more than 8 bits.
 
     Raises:
         UserError: If `given` is none of the kinds in `WANTED`, or lacks training images.
     """
     if is_item_dataset(given):
-        return _item_parts(name, {"train": given})
+        return _item_parts(name, {"train": given}, white)
     if isinstance(given, tuple) and len(given) == 2 and is_item_dataset(given[0]):
-        return _item_parts(name, {"train": given[0]}, given[1])
+        return _item_parts(name, {"train": given[0]}, white, given[1])
     if isinstance(given, Mapping) and given and all(map(is_item_dataset, given.values())):
         parts = {PARTS.get(str(key).lower(), ""): dataset for key, dataset in given.items()}
         if "train" not in parts:
             raise UserError(f"{name} has no split train: found {', '.join(map(str, given))}")
-        return _item_parts(name, {part: dataset for part, dataset in parts.items() if part})
-    return _array_parts(name, _named(name, given))
+        return _item_parts(name, {part: dataset for part, dataset in parts.items() if part}, white)
+    return _array_parts(name, _named(name, given), white)
 
 
-def _item_parts(name: str, datasets: Mapping[str, Any], given: Any = None) -> dict[str, Items]:
+def _item_parts(name: str, datasets: Mapping[str, Any], white: int | None, given: Any = None) -> dict[str, Items]:
     """Samples of each split. Labels are used only if the training samples have labels: `given`, or their own."""
     if empty := [part for part, dataset in datasets.items() if not len(dataset)]:
         raise UserError(f"{name} has no samples ({empty[0]})")
@@ -205,21 +231,25 @@ def _item_parts(name: str, datasets: Mapping[str, Any], given: Any = None) -> di
     }
     index = {part: torch.arange(len(dataset)) for part, dataset in datasets.items()}
     if "train" not in labels:
-        return {part: Items(dataset, index[part]) for part, dataset in datasets.items()}
+        return {part: Items(dataset, index[part], white=white) for part, dataset in datasets.items()}
     classes, names = _classes(name, labels), known["train"][1]
     class_names = tuple(map(str, classes.tolist()))
     if names and classes.dtype.kind == "i" and len(classes) and int(classes.max()) < len(names):
         classes, class_names = np.arange(len(names)), tuple(map(str, names))
     return {
-        part: Items(dataset, index[part], _places(labels.get(part), classes, len(dataset)), class_names)
+        part: Items(dataset, index[part], _places(labels.get(part), classes, len(dataset)), class_names, white)
         for part, dataset in datasets.items()
     }
 
 
-def _array_parts(name: str, arrays: dict[str, Any]) -> dict[str, Images]:
+def _array_parts(name: str, arrays: dict[str, Any], white: int | None) -> dict[str, Images]:
     """Images of each split. Labels are used only if the training images have labels."""
     pairs = _pairs(name, arrays)
-    pixels = {part: in_colours(f"{name}, {images}", _array(arrays[images])) for part, (images, _) in pairs.items()}
+    pixels = {
+        part: as_images(f"{name}, {images}", _array(arrays[images]), white) for part, (images, _) in pairs.items()
+    }
+    if len(numbers := {x.shape[1] for x in pixels.values()}) > 1:
+        raise UserError(f"{name}: {' and '.join(pixels)} must have the same number of channels, got {sorted(numbers)}")
     labels = {
         part: _checked(f"{name}, {its}", _array(arrays[its]), len(pixels[part]))
         for part, (_, its) in pairs.items()
@@ -325,28 +355,23 @@ def _places(labels: np.ndarray | None, classes: np.ndarray, images: int) -> Tens
     return torch.from_numpy(places)
 
 
-def in_colours(name: str, pixels: np.ndarray) -> Tensor:
-    """Convert grey or colour images, channels first or last, uint8 or floats from 0 to 1, to (N, 3, H, W) uint8."""
+def as_images(name: str, pixels: np.ndarray, white: int | None = None) -> Tensor:
+    """Convert images, channels first or last, of bytes or other numbers (see `to_bytes`), to (N, C, H, W) uint8."""
     shape = f"{pixels.dtype} of shape {pixels.shape}"
-    if (pixels.dtype != np.uint8 and pixels.dtype.kind != "f") or pixels.ndim not in (3, 4) or not pixels.size:
-        wanted = "uint8 (0 to 255), or floats from 0 to 1, of shape N × H × W, N × H × W × C or N × C × H × W"
+    if pixels.dtype.kind not in "biuf" or pixels.ndim not in (3, 4) or not pixels.size:
+        wanted = "bytes, 16-bit integers or floats from 0 to 1, of shape N × H × W, N × H × W × C or N × C × H × W"
         raise UserError(f"{name}: images must be {wanted}, got {shape}")
     if pixels.ndim == 3:
         pixels = pixels[:, None]
-    elif pixels.shape[3] in (1, 3):
+    elif pixels.shape[3] in (1, 3) or (pixels.shape[1] not in (1, 3) and pixels.shape[3] < pixels.shape[1]):
         pixels = pixels.transpose(0, 3, 1, 2)
-    if pixels.shape[1] not in (1, 3):
-        raise UserError(f"{name}: images must have 1 or 3 channels, got {shape}")
-    found = torch.empty(len(pixels), 3, *pixels.shape[2:], dtype=torch.uint8)
+    if pixels.shape[1] > MOST_CHANNELS:
+        raise UserError(f"{name}: images must have at most {MOST_CHANNELS} channels, got {shape}")
+    found = torch.empty(pixels.shape, dtype=torch.uint8)
     for start in range(0, len(pixels), AT_ONCE):  # floats of all images would take several times their memory
-        found[start : start + AT_ONCE] = _chunk_as_bytes(name, pixels[start : start + AT_ONCE])
+        try:
+            part = np.ascontiguousarray(pixels[start : start + AT_ONCE])
+            found[start : start + AT_ONCE] = torch.from_numpy(to_bytes(part, white))
+        except Unreadable as reason:
+            raise UserError(f"{name}: {reason}") from None
     return found
-
-
-def _chunk_as_bytes(name: str, pixels: np.ndarray) -> Tensor:
-    if pixels.dtype != np.uint8:
-        pixels = pixels.astype(np.float32)
-    try:
-        return as_bytes(torch.from_numpy(np.ascontiguousarray(pixels)))
-    except Unreadable as reason:
-        raise UserError(f"{name}: {reason}") from None

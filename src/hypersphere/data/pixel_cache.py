@@ -171,7 +171,7 @@ def _choose(place: Place, estimate: float, device: torch.device, named: bool) ->
     free = {
         "gpu": min(free_memory(device) or 0, free_memory(torch.device("cpu")) or 0) if on_gpu else 0,
         "memory": free_memory(torch.device("cpu")) or 0,
-        "disk": shutil.disk_usage(_existing(_folder())).free if named else 0,
+        "disk": shutil.disk_usage(_existing(cache_folder())).free if named else 0,
     }
     if place == "auto":
         for name in ("gpu", "memory", "disk"):
@@ -222,10 +222,10 @@ def _on_disk(reader: Reader, key: str) -> CachedReader | None:
 
 
 def _files(key: str) -> tuple[Path, Path]:
-    return _folder() / f"{key}.pixels", _folder() / f"{key}.npz"
+    return cache_folder() / f"{key}.pixels", cache_folder() / f"{key}.npz"
 
 
-def _folder() -> Path:
+def cache_folder() -> Path:
     return Path(os.environ.get("HYPERSPHERE_CACHE") or "~/.cache/hypersphere/decoded").expanduser()
 
 

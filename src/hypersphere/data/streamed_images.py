@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -27,7 +28,26 @@ class StreamedImages(ABC):
 
     labels: Tensor | None  # (N,), int64, −1 if unknown; None if there are no labels
     classes: tuple[str, ...]
-    channels = 3
+
+    bands: int | None  # number of channels to read; None: 3, and of images with more those that Pillow reads
+
+    @property
+    def channels(self) -> int:
+        """Number of channels C of an image."""
+        return self.bands or 3
+
+    def in_channels(self, channels: int) -> Self:
+        """The same images, read with another number of channels.
+
+        Args:
+            channels: That of the images, or 1 or 3 for grey images and images in colour.
+
+        Example:
+            >>> files = hs.data.Listing(("cat.png", "dog.png"))
+            >>> files.in_channels(1).channels
+            1
+        """
+        return replace(self, bands=channels)  # type: ignore[type-var]
 
     @property
     @abstractmethod
@@ -125,7 +145,7 @@ class StreamedImages(ABC):
             unreadable: Dictionary that receives unreadable images and the reasons.
 
         Returns:
-            An iterator of tensors of shape (B, 3, side, side), uint8.
+            An iterator of tensors of shape (B, C, side, side), uint8.
 
         Raises:
             UserError: If none of the images can be read.
@@ -164,7 +184,7 @@ class StreamedImages(ABC):
                 standard error.
 
         Returns:
-            The images, of shape (N, 3, side, side).
+            The images, of shape (N, C, side, side).
 
         Raises:
             UserError: If none of the images can be read.

@@ -1,4 +1,4 @@
-"""Find the bytes of an image by its name: an image file, or a member of a tar file."""
+"""Find the bytes of an image by its name: a file, a member of a tar or zip file, or a frame of a video."""
 
 import os
 import re
@@ -6,7 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypersphere.data.decode import Unreadable
+from hypersphere.data.bands import Unreadable
+from hypersphere.data.videos import FRAME, read_frame
+from hypersphere.data.zip_files import has_member, read_member, zip_and_name
 from hypersphere.errors import UserError, first_line
 
 MEMBER = re.compile(r"(?P<tar>.*\.tar)::(?P<offset>\d+)\+(?P<size>\d+)::(?P<name>.*)", re.DOTALL)
@@ -25,15 +27,35 @@ class Member(NamedTuple):
 
 
 def file_or_member(name: str) -> Path | str:
-    """The name as `Listing.paths` holds it: a string for a member of a tar file, a Path for a file."""
-    return name if MEMBER.fullmatch(name) else Path(name)
+    """The name as `Listing.paths` holds it: a string for a member of a tar file or a frame, else a Path."""
+    return name if MEMBER.fullmatch(name) or FRAME.fullmatch(name) else Path(name)
+
+
+def container_of(name: str | Path) -> str:
+    """The file that has an image: the tar or zip file, the video, or the image file itself."""
+    if isinstance(name, str):
+        if found := MEMBER.fullmatch(name):
+            return found["tar"]
+        if found := FRAME.fullmatch(name):
+            return found["video"]
+    member = zip_and_name(name)
+    return os.fspath(name) if member is None else member[0]
+
+
+def exists(name: str | Path) -> bool:
+    """Whether there is such an image; of a tar file or a video, whether there is the file."""
+    member = zip_and_name(name) if isinstance(name, Path) else None
+    return has_member(*member) if member else "://" in container_of(name) or os.path.exists(container_of(name))
 
 
 def opened(name: str | Path) -> Path | bytes:
-    """Argument for `read_image`: the path of a file, or the bytes of a member."""
+    """Argument for `read_pixels`: the path of a file, or the bytes of a member or frame."""
     found = MEMBER.fullmatch(name) if isinstance(name, str) else None
     if found is None:
-        return Path(name)
+        if isinstance(name, str) and FRAME.fullmatch(name):
+            return read_frame(name)
+        member = zip_and_name(name)
+        return Path(name) if member is None else read_member(*member)
     system, path = file_system(found["tar"])
     start, size = int(found["offset"]), int(found["size"])
     try:

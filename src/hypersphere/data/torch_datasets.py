@@ -1,5 +1,6 @@
 """Samples of dataset objects of other libraries: `torch.utils.data.Dataset` or Hugging Face datasets."""
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from hypersphere.data.decode import Unreadable, as_rgb
+from hypersphere.data.bands import Unreadable, as_bands, in_number, to_bytes
+from hypersphere.data.decode import as_rgb, is_grey, look, read_pixels
 from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.errors import first_line
 
@@ -29,6 +31,8 @@ class ItemReader:
 
     dataset: Any
     index: Tensor  # (N,), int64: which samples
+    white: int | None = None
+    channels: int = 3
 
     def __len__(self) -> int:
         return len(self.index)
@@ -38,7 +42,16 @@ class ItemReader:
 
     def read(self, number: int, side: int | None) -> Tensor:
         try:
-            return pixels_of(image_of(self.dataset[int(self.index[number])]))
+            return pixels_of(image_of(self.dataset[int(self.index[number])]), self.white, self.channels)
+        except Unreadable:
+            raise
+        except Exception as error:  # the dataset's code may raise anything
+            raise Unreadable(f"{type(error).__name__}: {first_line(error)}") from None
+
+    def shape(self, number: int) -> tuple[int, int, int]:
+        """Channels, height and width of a sample."""
+        try:
+            return shape_of(image_of(self.dataset[int(self.index[number])]), self.white)
         except Unreadable:
             raise
         except Exception as error:  # the dataset's code may raise anything
@@ -57,12 +70,16 @@ class Items(StreamedImages):
         index: Tensor of shape (N,), int64: indices of the samples in the dataset.
         labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown. None if there are no labels.
         classes: Names of the classes.
+        white: Value of white in numbers of more than 8 bits.
+        bands: Number of channels to read.
     """
 
     dataset: Any
     index: Tensor
     labels: Tensor | None = None
     classes: tuple[str, ...] = ()
+    white: int | None = None
+    bands: int | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -72,7 +89,16 @@ class Items(StreamedImages):
 
     @property
     def reader(self) -> ItemReader:
-        return ItemReader(self.dataset, self.index)
+        return ItemReader(self.dataset, self.index, self.white, self.channels)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the first sample.
+
+        Raises:
+            Unreadable: If it cannot be read.
+        """
+        return self.reader.shape(0)
 
     def contains(self, others: "Items") -> bool:
         return self.dataset is others.dataset and bool((self.index == others.index[0]).any())
@@ -88,39 +114,46 @@ def image_of(sample: Any) -> Any:
     return sample[0] if isinstance(sample, tuple | list) else sample
 
 
-def pixels_of(image: Any) -> Tensor:
-    """Convert a PIL image, or an array or tensor of uint8 or floats from 0 to 1, to (3, H, W) uint8."""
+def pixels_of(image: Any, white: int | None = None, channels: int = 3) -> Tensor:
+    """Convert an image to (C, H, W) uint8.
+
+    Args:
+        image: A PIL image; the content of an image file, by itself or as "bytes" of a dictionary as Hugging Face stores
+            it; or an array or tensor of bytes or other numbers (see `to_bytes`).
+        white: Value of white in numbers of more than 8 bits.
+        channels: Number of channels C.
+    """
+    if isinstance(image, Mapping) and isinstance(content := image.get("bytes"), bytes):
+        image = content
+    if isinstance(image, bytes):
+        return read_pixels(image, None, white, channels)
+    pixels = in_number(to_bytes(_numbers(image, white), white), channels)
+    return torch.from_numpy(np.ascontiguousarray(pixels))
+
+
+def shape_of(image: Any, white: int | None = None) -> tuple[int, int, int]:
+    """Channels, height and width of an image as `pixels_of` takes it."""
+    if isinstance(image, Mapping) and isinstance(content := image.get("bytes"), bytes):
+        image = content
+    if not isinstance(image, bytes):
+        return to_bytes(_numbers(image, white), white).shape
+    looks = look(io.BytesIO(image))
+    return looks.channels, looks.height, looks.width
+
+
+def _numbers(image: Any, white: int | None) -> np.ndarray:
+    """A PIL image, array or tensor as C × H × W."""
     if hasattr(image, "convert") and hasattr(image, "size"):  # a PIL image
-        return torch.from_numpy(np.array(as_rgb(image))).permute(2, 0, 1)
+        grey, picture = is_grey(image), as_rgb(image, white)
+        return np.array(picture.convert("L"))[None] if grey else np.moveaxis(np.array(picture), 2, 0)
     if not isinstance(image, np.ndarray | Tensor):
         raise Unreadable(f"sample is a {type(image).__name__}, not an image, array or tensor")
-    pixels = torch.as_tensor(image).cpu()
-    if pixels.ndim == 2:
-        pixels = pixels[None]
-    if pixels.ndim != 3:
-        raise Unreadable(f"image has shape {tuple(pixels.shape)}, not H × W, H × W × C or C × H × W")
-    if pixels.shape[0] not in (1, 3):
-        pixels = pixels.permute(2, 0, 1)
-    if pixels.shape[0] not in (1, 3):
-        raise Unreadable(f"image has {pixels.shape[0]} channels, not 1 or 3")
-    return as_bytes(pixels).expand(3, -1, -1)
-
-
-def as_bytes(pixels: Tensor) -> Tensor:
-    """Convert uint8 or floats from 0 to 1 to uint8.
-
-    Raises:
-        Unreadable: If the dtype or range differs, such as after a transform that normalizes.
-    """
-    if pixels.dtype == torch.uint8:
-        return pixels
-    if pixels.is_floating_point() and pixels.min() >= 0 and pixels.max() <= 1:
-        return (255 * pixels.float()).round().byte()
-    raise Unreadable(f"pixels must be uint8 or floats from 0 to 1, got {_range(pixels)}: remove normalization")
-
-
-def _range(pixels: Tensor) -> str:
-    return f"{pixels.dtype} from {pixels.min():.3g} to {pixels.max():.3g}"
+    numbers = image.cpu().numpy() if isinstance(image, Tensor) else image
+    if numbers.ndim == 3 and numbers.shape[0] not in (1, 3) and numbers.shape[2] in (1, 3):
+        numbers = np.moveaxis(numbers, 2, 0)
+    elif numbers.ndim == 3 and numbers.shape[0] in (1, 3):
+        return numbers
+    return as_bands(numbers)
 
 
 def labels_of(dataset: Any) -> tuple[Any, Sequence[str]]:

@@ -1,6 +1,5 @@
 """Read images in worker processes, batch by batch, in a requested order."""
 
-import contextlib
 import hashlib
 import itertools
 import os
@@ -19,14 +18,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hypersphere.data.decode import Unreadable, read_pixels
-from hypersphere.data.tar_members import file_or_member, opened
+from hypersphere.data.tar_members import container_of, file_or_member, opened
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify, notify_once
 from hypersphere.util.cores import available_cores
 
 PATIENCE = 1000  # most images to try in place of an unreadable one
 REPLACED = 3  # times in a row that workers which were killed are replaced
-Make = Callable[[Tensor, Any], np.ndarray]  # (image of shape (3, H, W), uint8; parameters) → uint8 array
+Make = Callable[[Tensor, Any], np.ndarray]  # (image of shape (C, H, W), uint8; parameters) → uint8 array
 
 
 class Wanted(NamedTuple):
@@ -52,7 +51,7 @@ class Reader(Protocol):
         """The name of the image in messages: its path, for a file."""
 
     def read(self, number: int, side: int | None) -> Tensor:
-        """The image as uint8 (3, H, W). With `side` it may be shrunk to a shorter side of at least `side` pixels.
+        """The image as uint8 (C, H, W). With `side` it may be shrunk to a shorter side of at least `side` pixels.
 
         Raises:
             Unreadable: If the image cannot be read.
@@ -68,11 +67,11 @@ class FileReader:
     Stores all names in one block of bytes, which worker processes share. A list would be copied into each process.
     """
 
-    def __init__(self, paths: Sequence[Path | str], white: int | None = None) -> None:
+    def __init__(self, paths: Sequence[Path | str], white: int | None = None, channels: int | None = None) -> None:
         names = [os.fsencode(path) for path in paths]
         self._bytes = np.frombuffer(b"".join(names), np.uint8)
         self._ends = np.cumsum([0, *map(len, names)])
-        self.white = white
+        self.white, self.channels = white, channels
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -82,17 +81,28 @@ class FileReader:
         return file_or_member(os.fsdecode(self._bytes[start:end].tobytes()))
 
     def read(self, number: int, side: int | None) -> Tensor:
-        return read_pixels(opened(self.name(number)), side, self.white)
+        return read_pixels(opened(self.name(number)), side, self.white, self.channels)
 
     def fingerprint(self) -> str:
         options = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         digest = hashlib.sha256(repr(sorted(options.items())).encode())
+        states: dict[str, bytes] = {}  # of files that have many images
         for number in range(len(self)):
-            digest.update(os.fsencode(self.name(number)))
-            with contextlib.suppress(OSError):  # a missing file, or a member of a tar file, whose name has its place
-                found = os.stat(self.name(number))
-                digest.update(f"{found.st_size} {found.st_mtime_ns}".encode())
+            file = container_of(name := self.name(number))
+            state = states.get(file) or _state_of(file)
+            if file != os.fspath(name):
+                states[file] = state
+            digest.update(os.fsencode(name) + state)
         return digest.hexdigest()
+
+
+def _state_of(file: str) -> bytes:
+    """Size and time of a file; empty if it is missing or behind a URL."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return b""
+    return f"{found.st_size} {found.st_mtime_ns}".encode()
 
 
 class _Samples(Dataset[tuple[np.ndarray | None, str]]):
@@ -130,7 +140,7 @@ class Stream:
 
     Args:
         reader: The images.
-        make: Function that workers apply to an image: ((3, H, W) uint8, parameters) → uint8 array.
+        make: Function that workers apply to an image: ((C, H, W) uint8, parameters) → uint8 array.
         side: See `Reader.read`.
         workers: Number of worker processes; 0 reads in this process.
         pin: Whether batches are in pinned memory, for a GPU.

@@ -2,11 +2,8 @@
 
 from dataclasses import replace
 
-import torch
-
 from hypersphere.data import Images
 from hypersphere.views import ViewPipeline
-from hypersphere.views.ops import grey
 
 
 def transfer_views(theirs: ViewPipeline, own: ViewPipeline) -> ViewPipeline:
@@ -31,19 +28,18 @@ def in_channels(images: Images, channels: int) -> Images:
     """Images with the number of channels that an encoder takes: grey ones are repeated, colour ones made grey.
 
     Args:
-        images: Images of shape (N, C, H, W) with 1 or 3 channels.
-        channels: 1 or 3.
+        images: Images of shape (N, C, H, W).
+        channels: Number of channels: C, or 1 or 3 if C is 1 or 3.
 
     Returns:
         Images of shape (N, channels, H, W); `images` itself if nothing changes.
+
+    Raises:
+        UserError: If images have more channels, which cannot be converted.
 
     Example:
         >>> images = Images(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2), ("a",))
         >>> in_channels(images, 1).pixels.shape
         torch.Size([2, 1, 8, 8])
     """
-    if images.channels == channels:
-        return images
-    # in parts: as float32, all images would take four times their memory
-    parts = [grey(part.float()).round().to(torch.uint8) for part in images.pixels.split(10_000)]
-    return replace(images, pixels=torch.cat(parts).expand(-1, channels, -1, -1).contiguous())
+    return images.in_channels(channels)

@@ -75,12 +75,13 @@ def _steps(preprocess: Preprocess) -> list[str]:
     """Preprocessing of an image for the encoder and for ONNX, in words."""
     side, size, resize, crop = preprocess.side, preprocess.size, preprocess.resize, preprocess.crop
     white = preprocess.white or WHITE
-    colours = "RGB" if len(preprocess.mean) == 3 else "grey"
+    channels = len(preprocess.mean)
+    colours = {1: "grey", 3: "RGB"}.get(channels, f"all {channels} channels, in the order of the file")
     steps = [
         f"decode; a JPEG whose shorter side has at least {2 * side} pixels at 1/2, 1/4 or 1/8 of its size, with at "
         f"least {side} pixels left (PIL's draft); apply the EXIF orientation; put transparent images over white",
-        f"convert grey images of more than 8 bits (PIL's modes that start with I) to 8 bits: clip to 0 … {white}, "
-        f"multiply by 256 / {white + 1}, round down; of such colour images PIL reads the upper 8 bits",
+        f"convert images of more than 8 bits to 8 bits: clip to 0 … {white}, multiply by 256 / {white + 1}, round "
+        f"down; of floats: divide by {preprocess.white or 1}, clip to 0 … 1, multiply by 255, round",
         f"take the centre square (from (width − height) / 2 on, also between two pixels) in {colours}, and resize it "
         f"to {side} × {side} pixels (PIL's bicubic, with box=)",
     ]

@@ -231,7 +231,8 @@ def _labelled_split(
     else:
         preprocess, config = source.loaded.preprocess, source.run.config if source.run else Config()
         where = config.data if data is None else data
-        spec = DataSpec("", holdout, labels, preprocess.white, preprocess.size, config.root, workers)
+        normalized = {"mean": preprocess.mean, "std": preprocess.std, "white": preprocess.white}
+        spec = DataSpec("", holdout, labels, size=preprocess.size, root=config.root, workers=workers, **normalized)
         dataset = dataset_of(where, spec)
         if not dataset.takes_root(begun=False):
             dataset = dataset_of(where, spec._replace(root=None))

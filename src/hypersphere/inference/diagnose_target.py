@@ -186,7 +186,8 @@ def _images_to_show(
     if isinstance(options.data, Tensor):
         return _given(options.data, n, like)
     if options.data not in (None, config.data):
-        config, run = recipe("byol", options.data or "", root=config.root, white=config.white), None
+        own = {"mean": like.mean, "std": like.std} if len(like.mean) != 3 else {}  # which the images are read with
+        config, run = recipe("byol", options.data or "", root=config.root, white=config.white, **own), None
     dataset = Dataset.resolve(config)
     split = dataset.split(config.holdout, run)
     _, images = dataset.in_memory(split, (2, n))

@@ -1,4 +1,4 @@
-"""Embed all images of a folder or of tar files into a file, row by row, so that memory use stays constant."""
+"""Embed all images of a dataset into a file, row by row, so that memory use stays constant."""
 
 import contextlib
 import os
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from hypersphere import __version__
-from hypersphere.data.file_datasets import all_images, class_names
+from hypersphere.data import Dataset, DataSpec
+from hypersphere.data.everything import Everything
 from hypersphere.data.unreadable import report_unreadable
-from hypersphere.data.worker_stream import FileReader, Stream, default_workers
+from hypersphere.data.worker_stream import Stream, default_workers
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
 from hypersphere.inference.loading import Loaded, load
@@ -49,7 +50,7 @@ def embed(
 
     Args:
         source: Folder of a run or of an exported encoder.
-        images: Folder of images, or tar files as in the option `data`; or one image file.
+        images: Images of any kind, as in the option `data`, or a single image file.
         out: File to write, .parquet, .npz or .csv. It has the classes of images in subfolders, too.
         device: Device of the encoder ("auto": a GPU if there is one).
         workers: Number of worker processes that read images (None: chosen from the number of cores).
@@ -90,18 +91,19 @@ def embed(
 
 def stream_of(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool, list[str]]:
     """(stream of all images, whether all their names are text, the class of each or "")."""
-    files = all_images(images)
-    on_gpu = loaded.device.type == "cuda"
+    how, on_gpu = loaded.preprocess, loaded.device.type == "cuda"
+    everything = Everything([images], how.white, len(how.mean))
     stream = Stream(
-        FileReader(files.paths, loaded.preprocess.white),
-        loaded.preprocess.pixels,
-        side=loaded.preprocess.side,
+        everything,
+        how.pixels,
+        side=how.side,
         workers=default_workers(on_gpu) if workers is None else workers,
         pin=on_gpu,
         fill=False,
     )
-    stream.unreadable.update(files.closed)
-    return stream, all(is_text(str(path)) for path in files.paths), class_names(images, files)
+    stream.unreadable.update(everything.closed)
+    names_are_text = all(is_text(str(everything.name(number))) for number in range(len(everything)))
+    return stream, names_are_text, everything.labels
 
 
 def _about(loaded: Loaded, images: str) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def _about(loaded: Loaded, images: str) -> dict[str, Any]:
         "encoder": os.path.abspath(loaded.source),
         "weights": loaded.fingerprint,
         "preprocess": vars(loaded.preprocess),
-        "images": images if "://" in images else os.path.abspath(images),
+        "images": Dataset.resolve(DataSpec(images)).name,
         "cwd": os.getcwd(),  # for relative paths
         "version": __version__,
     }

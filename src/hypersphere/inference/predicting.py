@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from hypersphere.data.file_datasets import images_at
-from hypersphere.data.folder import Listing
-from hypersphere.data.worker_stream import FileReader, Stream, default_workers
+from hypersphere.data.everything import Everything
+from hypersphere.data.worker_stream import Stream, default_workers
 from hypersphere.errors import UserError
 from hypersphere.inference.head import Predictions
 from hypersphere.inference.loading import Loaded
@@ -51,7 +50,7 @@ def write_predictions(
 
     Args:
         loaded: A classifier.
-        images: Image files, folders and tar files.
+        images: Image files, and images of any kind as in the option `data`.
         file: Text file to write to.
         top: Classes of each image, most probable first; others follow as class_2, probability_2, ….
         every: Whether to add a column with the probability of every class.
@@ -69,7 +68,8 @@ def write_predictions(
         raise UserError(f"`top` must be from 1 to the number of classes, {len(classes)}, got {top}")
     if workers is not None and not 0 <= workers <= MOST_PROCESSES:
         raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
-    files = images_at([os.fspath(one) for one in images])
+    how = loaded.preprocess
+    files = Everything([os.fspath(one) for one in images], how.white, len(how.mean))
     stream = _stream(loaded, files, workers)
     stream.unreadable.update(files.closed)
     summary, table = Summary(unreadable=stream.unreadable), csv.writer(file, lineterminator="\n")
@@ -90,11 +90,11 @@ def write_predictions(
     return summary
 
 
-def _stream(loaded: Loaded, files: Listing, workers: int | None) -> Stream:
+def _stream(loaded: Loaded, files: Everything, workers: int | None) -> Stream:
     on_gpu = loaded.device.type == "cuda"
     usual = default_workers(on_gpu) if len(files) > AT_ONCE else 0
     return Stream(
-        FileReader(files.paths, loaded.preprocess.white),
+        files,
         loaded.preprocess.pixels,
         side=loaded.preprocess.side,
         workers=usual if workers is None else workers,

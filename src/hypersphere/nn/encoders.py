@@ -191,6 +191,14 @@ def has_stem(name: str) -> bool:
     return getattr(ENCODERS.get(name), "func", None) is _resnet
 
 
+def takes_any_channels(name: str) -> bool:
+    """Whether the encoder of a name can be built for any number of channels; others take images in colour."""
+    if is_reference(name):
+        make = import_reference(name)
+        return callable(make) and takes_channels(make)
+    return name in ENCODERS or name.startswith("timm/")
+
+
 def features_of(encoder: nn.Module) -> int:
     """Number of features that an encoder returns.
 

@@ -43,10 +43,11 @@ def _reduced(pixels: Tensor) -> Tensor:
 
 
 def _sheet_uri(sheet: Tensor) -> str:
-    """In grey, or in the 256 colours that fit best, which takes a third of the size; photographs as a JPEG."""
+    """In grey, or in the 256 colours that fit best, which takes a third of the size; photographs as a JPEG. Of more
+    channels, the first three are shown."""
     from PIL import Image
 
-    grey = sheet.shape[2] == 1
+    grey = sheet.shape[2] < 3
     picture = Image.fromarray((sheet[:, :, 0] if grey else sheet[:, :, :3]).contiguous().numpy())
     if sheet.shape[1] > EXACT * ROW:
         return _uri(picture, "JPEG", quality=QUALITY, subsampling=0)

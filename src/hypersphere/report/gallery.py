@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypersphere.data.decode import Unreadable, read_image
+from hypersphere.data.decode import Unreadable, preview
 from hypersphere.data.tar_members import opened
 from hypersphere.inference.embedding_files import read_vectors
 from hypersphere.inference.neighbours import Found, Neighbour
@@ -115,7 +115,7 @@ def _picture(one: Shown, white: int | None, shown: bool) -> dict[str, str]:
     try:
         if not (shown or one.named):
             raise Unreadable("not read without --trust, since another user wrote the file of embeddings")
-        image = read_image(opened(one.path), SIDE, white)
+        image = preview(opened(one.path), SIDE, white)
     except Unreadable as reason:
         return found | {"reason": str(reason)}
     image.thumbnail((SIDE, SIDE))

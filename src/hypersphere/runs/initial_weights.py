@@ -41,6 +41,14 @@ def check_init(init: str | None) -> None:
         _file_of(init)
 
 
+def initial_channels(init: str) -> int:
+    """Number of channels that weights are for, as the filters of their first convolution say; 3 if there are none."""
+    if init == PRETRAINED:
+        return 3
+    filters = (tensor for tensor in read_weights(_file_of(init)).values() if tensor.ndim == 4)
+    return next((tensor.shape[1] for tensor in filters), 3)
+
+
 def _weights(encoder: nn.Module, config: Config, channels: int) -> dict[str, Tensor]:
     assert config.init is not None
     if config.init != PRETRAINED:

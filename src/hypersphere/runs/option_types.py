@@ -19,6 +19,9 @@ class RunOptions(TypedDict, total=False):
     root: str | PathLike[str] | None
     labels: str | PathLike[str] | None
     white: int | None
+    mean: Sequence[float]
+    std: Sequence[float]
+    frames: int
     size: int | None
     crop_min: float | None
     encoder: str | Callable[..., Any]

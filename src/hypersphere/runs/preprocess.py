@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -13,9 +12,11 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images
-from hypersphere.data.decode import Unreadable, as_rgb, read_image
+from hypersphere.data.bands import MOST_CHANNELS, Unreadable, in_number
+from hypersphere.data.decode import read_pixels
 from hypersphere.data.loader import center_view
-from hypersphere.data.tar_members import file_or_member, opened
+from hypersphere.data.tar_members import exists, file_or_member, opened
+from hypersphere.data.torch_datasets import pixels_of
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract, in_channels
 from hypersphere.nn.levels import AtLevel, Level
@@ -54,7 +55,7 @@ class Preprocess:
         std: Standard deviation of each channel.
         resize: Side to which the image is resized next, if any.
         crop: Side of the centre crop that is kept, if any.
-        white: Value of white in 16-bit grey files; None is 65,535.
+        white: Value of white in images of more than 8 bits; None is 65,535, and 1 for floats.
     """
 
     side: int
@@ -70,8 +71,8 @@ class Preprocess:
         for name, value in sides.items():
             if value is not None and not 0 < value <= LARGEST:
                 raise ValueError(f"{name} must be from 1 to {LARGEST} pixels, got {value}")
-        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
-            raise ValueError(f"mean and std must be 1 or 3 numbers each, got {self.mean} and {self.std}")
+        if not 0 < len(self.mean) == len(self.std) <= MOST_CHANNELS:
+            raise ValueError(f"mean and std must have a number for each channel, got {self.mean} and {self.std}")
         if not all(abs(mean) < 1e6 for mean in self.mean) or not all(1e-6 < std < 1e6 for std in self.std):
             raise ValueError(f"mean and std must be finite, and std above 0, got {self.mean} and {self.std}")
 
@@ -94,32 +95,32 @@ class Preprocess:
         """
         return self.view(torch.from_numpy(self.pixels(self.opened(picture)))[None])[0]
 
-    def opened(self, picture: Picture) -> Any:
-        """The image as a PIL image in RGB."""
+    def opened(self, picture: Picture) -> Tensor:
+        """The image as uint8 of shape (C, H, W)."""
+        channels = len(self.mean)
         if isinstance(picture, str | os.PathLike):
             picture = os.fspath(picture)
-            if isinstance(file := file_or_member(picture), Path) and not file.exists():
+            if not exists(file_or_member(picture)):
                 raise UserError(f"{printable(picture)} does not exist")
         try:
-            if isinstance(picture, str | bytes):
-                content = opened(picture) if isinstance(picture, str) else picture
-                return read_image(content, self.side, self.white)
-            if _is_pil(picture):
-                return as_rgb(picture, self.white)
+            if isinstance(picture, str):
+                return read_pixels(opened(file_or_member(picture)), self.side, self.white, channels)
+            if isinstance(picture, bytes) or _is_pil(picture):
+                return pixels_of(picture, self.white, channels)
         except Unreadable as reason:
             name = printable(picture) if isinstance(picture, str) else f"an image given as {type(picture).__name__}"
             raise UserError(f"{name} cannot be read ({reason})") from None
         if isinstance(picture, Tensor | np.ndarray):
-            return _from_array(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture))
+            return _from_array(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture), channels)
         kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
         raise UserError(f"an image must be {kinds}, got {type(picture).__name__}")
 
-    def pixels(self, image: Any, how: None = None) -> np.ndarray:
-        """uint8 pixels of shape (3, side, side) from a PIL image in RGB, or from pixels of shape (3, H, W)."""
+    def pixels(self, image: Tensor, how: None = None) -> np.ndarray:
+        """uint8 pixels of shape (C, side, side) from pixels of shape (C, H, W)."""
         return np.array(middle(image, self.side))  # a copy, since the memory of PIL is read-only
 
     def view(self, pixels: Tensor) -> Tensor:
-        """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, 1 or 3, side, side)."""
+        """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, C, side, side)."""
         images = Images(pixels, torch.empty(0), ())
         return center_view(self.pipeline())(in_channels(images, len(self.mean)).pixels)
 
@@ -134,15 +135,17 @@ def _is_pil(picture: Any) -> bool:
     return isinstance(picture, Image.Image)
 
 
-def _from_array(pixels: np.ndarray) -> Any:
-    from PIL import Image
+def _from_array(pixels: np.ndarray, channels: int) -> Tensor:
+    shape, accepted = tuple(pixels.shape), _accepted(channels)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or not pixels.size or shape[0] not in accepted:
+        wanted = " or ".join(map(str, accepted))
+        raise UserError(f"an image must be uint8 of shape ({wanted}, H, W), got {pixels.dtype} of shape {shape}")
+    return torch.from_numpy(np.ascontiguousarray(in_number(pixels, channels)))
 
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or not pixels.size:
-        raise UserError(
-            f"an image must be uint8 of shape (1 or 3, H, W), got {pixels.dtype} of shape {tuple(pixels.shape)}"
-        )
-    colours = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
-    return Image.fromarray(np.ascontiguousarray(colours.transpose(1, 2, 0)))
+
+def _accepted(channels: int) -> tuple[int, ...]:
+    """Numbers of channels that images may have for an encoder of so many: grey and colour become each other."""
+    return (1, 3) if channels in (1, 3) else (channels,)
 
 
 def encode_pictures(
@@ -168,21 +171,21 @@ def encode_pictures(
     if isinstance(pictures, str | bytes | os.PathLike) or _is_pil(pictures):
         raise UserError("encode() needs a list of images, got a single one: pass [image]")
     network = encoder if level is None else AtLevel(encoder, level, pooled)
-    side = preprocess.side
+    side, channels = preprocess.side, len(preprocess.mean)
     if isinstance(pictures, Tensor | np.ndarray) and pictures.ndim == 4 and len(pictures):
         pixels = torch.from_numpy(np.array(pictures, order="C")) if isinstance(pictures, np.ndarray) else pictures
-        if pixels.dtype == torch.uint8 and pixels.shape[1] in (1, 3) and pixels.shape[2:] == (side, side):
+        if pixels.dtype == torch.uint8 and pixels.shape[1] in _accepted(channels) and pixels.shape[2:] == (side, side):
             return encode_pixels(network, preprocess, pixels)
     found: list[Tensor] = []
     images = (preprocess.opened(picture) for picture in pictures)
     while some := [preprocess.pixels(image) for image in islice(images, AT_ONCE)]:
         found.append(encode_pixels(network, preprocess, torch.from_numpy(np.stack(some))))
-    blank = torch.zeros(1, 3, side, side, dtype=torch.uint8)
+    blank = torch.zeros(1, channels, side, side, dtype=torch.uint8)
     return torch.cat(found) if found else encode_pixels(network, preprocess, blank)[:0]
 
 
 def encode_pixels(encoder: nn.Module, preprocess: Preprocess, pixels: Tensor) -> Tensor:
-    """Features of uint8 pixels of shape (N, 1 or 3, side, side), on the device of the encoder."""
+    """Features of uint8 pixels of shape (N, C, side, side), on the device of the encoder."""
     device = device_of(encoder)
     return extract(encoder, pixels, lambda part: preprocess.view(part.to(device, non_blocking=True)))
 

@@ -8,11 +8,12 @@ from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.resolving import dataset_of
 from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name, transformer_recipe
-from hypersphere.nn.encoders import sketch
+from hypersphere.nn.encoders import sketch, takes_any_channels
 from hypersphere.nn.transformers import is_transformer, patch_projection
 from hypersphere.presets import folder_options
+from hypersphere.runs.initial_weights import initial_channels
 from hypersphere.runs.teachers import with_teacher
-from hypersphere.util.console import notify
+from hypersphere.util.console import notify, pluralize
 
 
 def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
@@ -31,7 +32,25 @@ def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
     config = recipe(method, dataset.name, **{**by_size, **of_method, **options})
     if summary := dataset.summary():
         notify(summary)
-    return located(_for_encoder(config, options))
+    return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
+
+
+def _normalized(config: Config, dataset: Dataset, found: int) -> Config:
+    """The config with the mean and the standard deviation of the images, unless they are in colour."""
+    if config.mean or (channels := channels_for(config, found)) == 3:
+        return config
+    measured = dataset.normalization(channels)
+    notify(f"{pluralize(channels, 'channel')}: {measured}")
+    return config.replace(mean=measured.mean, std=measured.std)
+
+
+def channels_for(config: Config, found: int) -> int:
+    """Channels of the encoder's input: those of the images, and three for grey images if the encoder needs three."""
+    if found != 1:
+        return found
+    if config.init is not None:
+        return 1 if initial_channels(config.init) == 1 else 3
+    return 1 if takes_any_channels(config.encoder) else 3
 
 
 def _for_encoder(config: Config, options: dict[str, Any]) -> Config:

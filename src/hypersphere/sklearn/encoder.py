@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from hypersphere.data.object_datasets import in_colours
+from hypersphere.data.object_datasets import as_images
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.sphere import unit
 
@@ -145,13 +145,13 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return validate_data(self, X, **kinds)
 
     def _pixels(self, X: np.ndarray) -> np.ndarray:
-        """uint8 images of shape (N, 3, H, W)."""
+        """uint8 images of shape (N, C, H, W)."""
         if X.ndim == 2:
             X = X.reshape(len(X), *self._shape(X.shape[1]))
         if X.dtype != np.uint8:
             low, high = self.range_
             X = np.clip((X.astype(np.float32) - low) / ((high - low) or 1.0), 0, 1)
-        return in_colours("X", X).numpy()
+        return as_images("X", X).numpy()
 
     def _shape(self, pixels: int) -> tuple[int, ...]:
         side = math.isqrt(pixels)

@@ -38,7 +38,7 @@ def crop_draws(recipe: ViewPipeline, sample: Tensor, seed: int, epoch: int, stre
 
 
 def crops(image: Tensor, numbers: np.ndarray, recipe: ViewPipeline) -> np.ndarray:
-    """Crops of one image, 3 × H × W bytes, for all its views: flattened and concatenated bytes."""
+    """Crops of one image, C × H × W bytes, for all its views: flattened and concatenated bytes."""
     made = []
     for u, how in zip(numbers, recipe.augmentations, strict=True):
         top, left, height, width = one_box(u, how, *image.shape[1:])
@@ -73,15 +73,28 @@ def _resized(image: Tensor, side: int) -> Tensor:
 def middle(image: Any, side: int) -> np.ndarray:
     """Resize the shorter side of an image to `side` and crop the centre, by PIL as other libraries do.
 
-    The image is a PIL image or 3 × H × W bytes. Returns 3 × side × side bytes.
+    The image is a PIL image or C × H × W bytes. Returns C × side × side bytes.
     """
+    if not isinstance(image, Tensor):
+        return _middle(image, side).transpose(2, 0, 1)
+    if len(image) == 3:
+        return _middle(_picture(image.permute(1, 2, 0)), side).transpose(2, 0, 1)
+    return np.stack([_middle(_picture(channel), side) for channel in image])
+
+
+def _picture(pixels: Tensor) -> Any:
     from PIL import Image
 
-    picture = Image.fromarray(image.permute(1, 2, 0).numpy()) if isinstance(image, Tensor) else image
+    return Image.fromarray(pixels.contiguous().numpy())
+
+
+def _middle(picture: Any, side: int) -> np.ndarray:
+    from PIL import Image
+
     width, height = picture.size
     short = min(width, height)
     box = ((width - short) / 2, (height - short) / 2, (width + short) / 2, (height + short) / 2)
-    return np.asarray(picture.resize((side, side), Image.Resampling.BICUBIC, box=box)).transpose(2, 0, 1)
+    return np.asarray(picture.resize((side, side), Image.Resampling.BICUBIC, box=box))
 
 
 def middle_of(image: Tensor, how: None, side: int) -> np.ndarray:
@@ -100,8 +113,9 @@ def finished(
 ) -> tuple[Tensor, ...]:
     """Finish B images' crops, as `crops` returns them, to V views; by kernels on a GPU."""
     sides = [recipe.size_of(how) for how in recipe.augmentations]
-    parts = cropped.split([3 * side * side for side in sides], dim=1)
-    make, key = fused if kernels.usable(cropped) else reference, Key(seed, epoch, stream)
+    channels = len(recipe.mean)
+    parts = cropped.split([channels * side * side for side in sides], dim=1)
+    make, key = fused if channels == 3 and kernels.usable(cropped) else reference, Key(seed, epoch, stream)
     hows = zip(parts, recipe.augmentations, strict=True)
     return tuple(make(part, how, recipe, sample, dtype, key, view=view) for view, (part, how) in enumerate(hows))
 
@@ -113,7 +127,7 @@ def reference(
     memory = torch.channels_last if part.is_cuda else torch.contiguous_format
     side = recipe.size_of(how)
     d = draw(how, (side, side), sample, view=view, **key._asdict())
-    x = part.reshape(-1, 3, side, side).float() / 255
+    x = part.reshape(-1, len(recipe.mean), side, side).float() / 255
     x = torch.where(d.flip[:, None, None, None], x.flip(3), x)
     return coloured(x, d, how, recipe).to(dtype, memory_format=memory)
 

@@ -1,5 +1,7 @@
 """Image operations with a parameter for each image. Images are float in [0, 1], B × C × H × W.
 
+Saturation, hue and greyscale are defined for three channels, and leave other images as they are.
+
 Each equals torchvision's operation on one image with the same parameter; tests compare them.
 """
 
@@ -63,9 +65,9 @@ def _blurring(sigma: Tensor, kernel: int, pixels: int) -> Tensor:
 
 
 def grey(images: Tensor) -> Tensor:
-    """Luma, B × 1 × H × W."""
-    if images.shape[1] == 1:
-        return images
+    """Luma, B × 1 × H × W; the mean of the channels of images that are not in colour."""
+    if images.shape[1] != 3:
+        return images.mean(dim=1, keepdim=True)
     red, green, blue = images.unbind(1)
     return (0.2989 * red + 0.587 * green + 0.114 * blue)[:, None]
 
@@ -84,12 +86,12 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
-    return images if images.shape[1] == 1 else _blend(images, grey(images), factor)
+    return images if images.shape[1] != 3 else _blend(images, grey(images), factor)
 
 
 def hue(images: Tensor, turn: Tensor) -> Tensor:
     """Shift the hue of HSV by a share of the full circle."""
-    if images.shape[1] == 1:
+    if images.shape[1] != 3:
         return images
     red, green, blue = images.unbind(1)
     value, least = images.amax(dim=1), images.amin(dim=1)
@@ -120,6 +122,8 @@ def jitter(images: Tensor, factors: Tensor, order: Tensor, apply: Tensor) -> Ten
 
 
 def greyscale(images: Tensor, apply: Tensor) -> Tensor:
+    if images.shape[1] != 3:
+        return images
     return torch.where(apply[:, None, None, None], grey(images), images)
 
 

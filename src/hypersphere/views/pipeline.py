@@ -74,7 +74,7 @@ class ViewPipeline:
 
     Args:
         size: Side of the input in pixels.
-        mean: Mean of each channel, for the normalization: one channel or three.
+        mean: Mean of each channel, for the normalization.
         std: Standard deviation of each channel.
         augmentations: One augmentation per view; the first two have the full size.
         probe: Augmentation for training the linear probe: crop and flip only.
@@ -82,7 +82,7 @@ class ViewPipeline:
         crop: Side in pixels of the centre crop of evaluation. Default: the whole image.
 
     Raises:
-        UserError: If `mean` and `std` are not for one or three channels, or a size is not a positive int.
+        UserError: If `mean` and `std` are not of the same number of channels, or a size is not a positive int.
 
     Example:
         >>> how = hs.views.Augmentation()
@@ -100,8 +100,8 @@ class ViewPipeline:
     crop: int | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.mean) == len(self.std) in (1, 3):
-            raise UserError(f"`mean` and `std` must be of one channel or three, got {self.mean} and {self.std}")
+        if not len(self.mean) == len(self.std) > 0:
+            raise UserError(f"`mean` and `std` must have a number for each channel, got {self.mean} and {self.std}")
         for name in ("size", "resize", "crop"):
             pixels = getattr(self, name)
             if pixels is not None and not (isinstance(pixels, int) and pixels > 0):
