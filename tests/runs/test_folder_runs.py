@@ -289,7 +289,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     (tmp_path / "tars/part.tar").write_bytes(b"")
     for data, told in (
         ("./gone", f"folder not found: {tmp_path}/gone"),
-        ("single/a.png", "single/a.png is a file: pass the folder that contains the images"),
+        ("single/a.png", "single/a.png is a single image: pass the folder that contains the images"),
         ("none", "no images below"),
         ("bad", "none of 1 checked files is an image"),
         ("cifar11", "did you mean 'cifar10'"),
@@ -316,7 +316,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_mistakes_are_told_before_images_are_looked_for(tmp_path, capsys, monkeypatch, option, value, told):
-    monkeypatch.setattr(file_datasets, "list_folder", lambda folder: pytest.fail("looked"))
+    monkeypatch.setattr(file_datasets, "labelled_below", lambda *found: pytest.fail("looked"))
     assert main(["pretrain", "byol", "--data", str(tmp_path), f"--{option}", value]) == 2
     assert told in capsys.readouterr().err
     with pytest.raises(UserError, match=told.replace("device gpu", "`device` gpu")):

@@ -316,7 +316,7 @@ class Dataset(ABC):
         Example:
             >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
             >>> dataset.normalization(channels=1).mean
-            (0.3057,)
+            (0.3056,)
         """
         from hypersphere.data.normalization import measure
 

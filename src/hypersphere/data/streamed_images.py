@@ -33,7 +33,12 @@ class StreamedImages(ABC):
 
     @property
     def channels(self) -> int:
-        """Number of channels C of an image."""
+        """Number of channels C of an image.
+
+        Example:
+            >>> hs.data.Listing(("cat.png", "dog.png")).channels
+            3
+        """
         return self.bands or 3
 
     def in_channels(self, channels: int) -> Self:

@@ -231,8 +231,17 @@ def _labelled_split(
     else:
         preprocess, config = source.loaded.preprocess, source.run.config if source.run else Config()
         where = config.data if data is None else data
-        normalized = {"mean": preprocess.mean, "std": preprocess.std, "white": preprocess.white}
-        spec = DataSpec("", holdout, labels, size=preprocess.size, root=config.root, workers=workers, **normalized)
+        spec = DataSpec(
+            "",
+            holdout,
+            labels,
+            white=preprocess.white,
+            mean=preprocess.mean,
+            std=preprocess.std,
+            size=preprocess.size,
+            root=config.root,
+            workers=workers,
+        )
         dataset = dataset_of(where, spec)
         if not dataset.takes_root(begun=False):
             dataset = dataset_of(where, spec._replace(root=None))

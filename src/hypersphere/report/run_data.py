@@ -166,7 +166,8 @@ def _began(run: Path) -> Began:
 
 def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[Sample | None, str]:
     of_data = {
-        name: getattr(config, name) for name in ("data", "holdout", "root", "labels", "white", "size", "workers")
+        name: getattr(config, name)
+        for name in ("data", "holdout", "root", "labels", "white", "mean", "std", "frames", "size", "workers")
     }
     try:
         config = Config().replace(**of_data)

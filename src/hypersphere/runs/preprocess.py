@@ -100,7 +100,7 @@ class Preprocess:
         channels = len(self.mean)
         if isinstance(picture, str | os.PathLike):
             picture = os.fspath(picture)
-            if not exists(file_or_member(picture)):
+            if isinstance(file := file_or_member(picture), Path) and not exists(file):
                 raise UserError(f"{printable(picture)} does not exist")
         try:
             if isinstance(picture, str):
