@@ -136,7 +136,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
         "",
         "## What needs another size",
         "",
-        f"These models refuse images of {SMALL} × {SMALL} pixels, for the reason given. Pass the size as `--size`.",
+        f"These models refuse images of {SMALL} × {SMALL} pixels. Pass the size that works as `--size`.",
         "",
         *_table(
             ["family", "model tried", "reason", "size that works"], _rows(found, works.keys() - small.keys(), size=True)
@@ -153,7 +153,8 @@ def page(found: dict[str, dict[str, Any]]) -> str:
 def _rows(found: dict[str, dict[str, Any]], families: set[str], size: bool = False) -> Iterator[list[str]]:
     for family in sorted(families):
         tried = found[family]["tried"]
-        row = [family, f"`{found[family]['model']}`", _reason(next(iter(tried.values()), "it cannot be built"))]
+        reasons = [f"{side} pixels: {_reason(why)}" for side, why in tried.items() if why] or ["it cannot be built"]
+        row = [family, f"`{found[family]['model']}`", "; ".join(reasons)]
         yield [*row, str([*tried][-1])] if size else row
 
 
@@ -171,7 +172,7 @@ def _versions() -> str:
 
 def _reason(reason: str) -> str:
     inner = re.match(r".*? does not accept the .*? images of .*? \((.*?)\)?(: pass .*)?$", reason)
-    return (inner.group(1) if inner else reason).replace("|", "\\|")
+    return (inner.group(1) if inner else reason).strip().replace("|", "\\|")
 
 
 def main() -> None:
