@@ -97,6 +97,8 @@ def test_images_in_a_folder_by_the_command_line(of_colours, coloured, tmp_path, 
     assert main(["classify", str(run), "-o", str(out), "--device", "cpu"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("accuracy ")
+    assert printed[1].endswith("too few held-out images to calibrate the probabilities")
+    assert read_card(out)["classifier"]["temperature"] is None
     assert printed[0].endswith("18 held-out images of 3 classes, 72 for training")
     assert printed[2] == f"written to {out}: card.json, encoder.safetensors, head.safetensors, report.html"
     assert "Confusion matrix" in (out / "report.html").read_text()

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 BINS = 15  # of equal width, as in Guo et al. (2017)
+FEWEST = 50  # images to fit a temperature on
 LOG_TEMPERATURES = (-3.0, 3.0)  # from 0.05 to 20
 
 

@@ -14,7 +14,7 @@ from hypersphere.data import Dataset, DataSpec, Holdout, Split
 from hypersphere.data.resolving import dataset_of
 from hypersphere.errors import UserError
 from hypersphere.evaluate import Accuracy, accuracy, in_channels
-from hypersphere.evaluate.calibration import Reliability, calibrated_apart, fit_temperature, reliability
+from hypersphere.evaluate.calibration import FEWEST, Reliability, calibrated_apart, fit_temperature, reliability
 from hypersphere.evaluate.classifier import LinearHead, fit_head
 from hypersphere.evaluate.features import features_and_samples
 from hypersphere.evaluate.finetune import tuned_copy
@@ -68,8 +68,14 @@ class Classified:
     @cached_property
     def probabilities(self) -> Tensor:
         """Calibrated probabilities of shape (M, C). The temperature of each half of the images is fitted on the other
-        half; that of the classifier on all."""
-        return calibrated_apart(self.scores, self.truth)
+        half; that of the classifier on all. Fewer than `FEWEST` images are not calibrated."""
+        few = len(self.truth) < FEWEST
+        return self.scores.softmax(dim=1) if few else calibrated_apart(self.scores, self.truth)
+
+    @property
+    def temperature(self) -> float | None:
+        """By what the classifier divides its scores; None if there are too few held-out images to fit it."""
+        return None if len(self.truth) < FEWEST else fit_temperature(self.scores, self.truth)
 
     @property
     def predicted(self) -> Tensor:
@@ -292,8 +298,9 @@ def _write(
     found: Classified, card: dict[str, Any], encoder: nn.Module, linear: LinearHead, about: dict[str, Any]
 ) -> None:
     """Write the folder: weights, the head with its temperature, and the card, which comes last."""
-    temperature = fit_temperature(found.scores, found.truth)
-    calibrated = LinearHead(linear.weight.cpu() / temperature, linear.bias.cpu() / temperature, linear.normalized)
+    temperature = found.temperature
+    divisor = temperature or 1.0
+    calibrated = LinearHead(linear.weight.cpu() / divisor, linear.bias.cpu() / divisor, linear.normalized)
     blobs = {WEIGHTS: weights_as_bytes(encoder), HEAD: Head(calibrated, found.classes).as_bytes()}
     sha256 = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
     card["weights"] = {"file": WEIGHTS, "sha256": sha256[WEIGHTS]}
