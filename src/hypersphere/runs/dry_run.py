@@ -20,7 +20,7 @@ from hypersphere.util.launcher import launched
 TRIED = (64, 16)  # training and held-out images that are decoded
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DryRun:
     """What a run would do and need. `print` shows it.
 
@@ -44,7 +44,7 @@ class DryRun:
     micro_batch: int | None
     proposal: str | None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:

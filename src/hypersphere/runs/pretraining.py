@@ -78,7 +78,7 @@ from hypersphere.train.checkpoint import (
 )
 from hypersphere.train.epoch_lines import EpochLines
 from hypersphere.train.trackers import Trackers, check_trackers
-from hypersphere.util.console import Progress, notify, pluralize, print_error, progress_bar
+from hypersphere.util.console import Progress, notify, notify_once, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, next_free_folder, write_json
 from hypersphere.util.launcher import is_main_process, job, launched
 from hypersphere.util.records import read_record
@@ -487,7 +487,7 @@ def _epoch_lines(run: Run, trainer: Trainer, plan: Plan, monitors: Sequence[Moni
     start = "random encoder" if run.config.init is None else "at the start"
     words = MeasuredWords(monitors, features_of(trainer.method.encoder), start, run.metrics)
     if monitors:
-        notify(LEGEND)
+        notify_once(LEGEND)
     warm_up = 12 if trainer.capture else 1  # updates before a graph of them is recorded
     return EpochLines(plan, trainer.step, bar, words, partial(_show_estimate, run, trainer, plan, bar), warm_up)
 

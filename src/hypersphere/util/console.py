@@ -181,7 +181,7 @@ class _Notebook(_Task):
         self._show()
 
     def _show(self) -> None:
-        from IPython.display import display
+        from IPython.display import display  # type: ignore[import-not-found,unused-ignore]
 
         self.shown = time.monotonic()
         content = {"text/plain": "\n".join([*self.lines, self._bar()])}
