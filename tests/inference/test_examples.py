@@ -21,9 +21,11 @@ MODULES = [
     "evaluate.suite",
     "evaluate.transfer",
     "inference.diagnosis",
+    "inference.embeddings",
     "inference.exporting",
     "inference.loading",
     "inference.neighbours",
+    "runs.records",
     "util.statistics",
 ]
 
@@ -41,7 +43,9 @@ PUBLIC = [getattr(hs.evaluate, name) for name in hs.evaluate.__all__]
 PUBLIC = [one for one in PUBLIC if getattr(one, "__module__", "").rpartition(".")[2] in OURS]
 
 
-@pytest.mark.parametrize("function", [*filter(inspect.isfunction, PUBLIC), hs.diagnose, hs.export, hs.load])
+@pytest.mark.parametrize(
+    "function", [*filter(inspect.isfunction, PUBLIC), hs.diagnose, hs.export, hs.load, hs.embed, hs.load_results]
+)
 def test_docstrings_are_complete(function):
     documented = inspect.getdoc(function)
     for section in ("Args:", "Returns:", "Example:"):
