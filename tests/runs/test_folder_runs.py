@@ -293,7 +293,7 @@ def test_mistakes(tmp_path, capsys, monkeypatch):
         ("none", "no images below"),
         ("bad", "none of 1 checked files is an image"),
         ("cifar11", "did you mean 'cifar10'"),
-        ("cifar11", "it is neither a folder nor one of"),
+        ("cifar11", "it is neither a file nor a folder nor one of"),
         ("single", "single has only one image: training needs at least two"),
         ("tars", "to read tar files, pass "),
     ):

@@ -122,7 +122,7 @@ def folder_error(folder: Path, files: Listing) -> UserError:
         where, reason = next(iter(files.closed.items()))
         return UserError(f"no readable images below {folder}: cannot open {printable(where)} ({reason})")
     archives = next((kind for kind in ("*.tar", "*.zip", "*.parquet") if any(folder.glob(kind))), "")
-    advice = f"; to read the archives in it, pass {folder / archives}" if archives == "*.tar" else ""
+    advice = f"; to read tar files, pass {folder / archives}" if archives == "*.tar" else ""
     if archives in ("*.zip", "*.parquet"):
         advice = f"; it has {archives.removeprefix('*')} files: pass one of them"
     return UserError(f"no images below {folder} (supported: {', '.join(sorted(SUFFIXES))}){advice}")

@@ -70,7 +70,7 @@ def resolve(options: DataOptions) -> Dataset:
     if os.sep in data or os.path.exists(path):
         return FolderDataset(path, options)
     names = [*SOURCES, *FILE_SOURCES]
-    known = f"it is neither a file or folder nor one of {', '.join(names)}"
+    known = f"it is neither a file nor a folder nor one of {', '.join(names)}"
     raise UserError(f"unknown `data` {data!r}{did_you_mean(data, names)} ({known})")
 
 
