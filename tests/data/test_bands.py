@@ -85,7 +85,8 @@ def test_numbers_become_bytes():
     assert to_bytes(np.array([0.0, 0.5, 1.0, np.nan])).tolist() == [0, 128, 255, 0]
     assert to_bytes(np.array([0.0, 5000.0, 20000.0]), white=10000).tolist() == [0, 128, 255]
     assert to_bytes(np.array([False, True])).tolist() == [0, 255]
-    for numbers, told in ((np.array([0.0, 3.2]), "floats up to 3.2: scale"), (np.array([-4, 2]), "down to -4")):
+    assert to_bytes(np.array([-4, 65535])).tolist() == [0, 255]
+    for numbers, told in ((np.array([0.0, 3.2]), "floats up to 3.2: scale"), (np.array([-4.0, 2]), "down to -4")):
         with pytest.raises(Unreadable, match=told):
             to_bytes(numbers)
 

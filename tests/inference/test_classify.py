@@ -250,7 +250,7 @@ def test_what_a_strangers_card_names_is_not_trusted_by_copying(of_colours, colou
         (["predict", "DIGITS", "FLAT"], "is an encoder without a classifier: make one with hypersphere classify"),
         (["predict", "FOLDER"], "missing argument IMAGES: hypersphere predict CLASSIFIER IMAGES"),
         (["predict", "FOLDER", "FLAT", "--top", "4"], "--top must be from 1 to the number of classes, 3, got 4"),
-        (["predict", "FOLDER", "gone.png"], "folder not found: gone.png"),
+        (["predict", "FOLDER", "gone.png"], "'gone.png' (it is neither a file nor a folder"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words, message, digits, of_colours, coloured, capsys):

@@ -119,7 +119,7 @@ def test_the_card_says_what_is_needed(resnet, tmp_path, capsys):
     assert [card["input"][name] for name in ("size", "resize", "crop")] == [32, 37, 32]
     assert [step[:30] for step in card["input"]["steps"]] == [
         "decode; a JPEG whose shorter s",
-        "convert grey images of more th",
+        "convert images of more than 8 ",
         "take the centre square (from (",
         "crop the centre 32 × 32 pixels",
         "divide by 255, subtract `mean`",
@@ -160,7 +160,7 @@ def test_the_steps_of_the_card_are_what_is_done_to_files_of_any_depth(drawn, tmp
     run = untrained(tmp_path / "run", drawn[0], size=32, encoder="hypersphere/digits", white=white)
     exported = export(run, tmp_path / "exported")
     card = read_card(exported)["input"]
-    (step,) = (step for step in card["steps"] if step.startswith("convert grey images of more than 8 bits"))
+    (step,) = (step for step in card["steps"] if step.startswith("convert images of more than 8 bits"))
     most, by, of = map(int, re.search(r"clip to 0 … (\d+), multiply by (\d+) / (\d+), round down", step).groups())
     values = np.random.default_rng(0).integers(0, 5000 if white else 65536, (50, 45))
     for name, stored in (

@@ -124,6 +124,7 @@ def test_every_method_has_ratios(digits, name):
     crops = {"small_crops": 1} if name in ("swav", "dino") else {}
     config = recipe(f"{name}-mhe", "digits", **those_of(name, **SMALL), **crops)
     method = built(config)
+    method.start_trial(len(digits.train))
     (monitor,) = gradient_monitors(config, method, *digits)
     found = monitor(method.encoder)
     assert not monitor.failed

@@ -43,14 +43,14 @@ def test_of_sorted_arrays_all_classes_are_watched_and_diagnosed(tmp_path):
     pixels = np.broadcast_to(shades[:, None, None], (2500, 8, 8))
     np.savez(tmp_path / "a.npz", train_images=pixels, train_labels=shades, val_images=pixels, val_labels=shades)
     config = recipe_for("byol", str(tmp_path / "a.npz"), encoder=SMALL_ENCODER, hidden=8, projection=4, device="cpu")
-    images, seen = load_data(config.data, "validation"), []
+    images, seen = Dataset.resolve(config).split("validation"), []
 
     class Shade(nn.Module):
         def forward(self, x):
             seen.extend(x[:, :, 0, 0].mean(1).tolist())
             return x.flatten(1)
 
-    energies, *_ = monitors_of(config, build_method(config, channels=3), *images, training_execution(config))
+    energies, *_ = monitors_of(config, build_method(config, channels=1), *images, training_execution(config))
     energies(Shade())
     assert len(seen) == 1024
     assert len(set(seen)) == 5

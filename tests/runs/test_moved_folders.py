@@ -27,13 +27,13 @@ def test_a_folder_that_has_moved(folder, tmp_path, capsys):
     for words in (["pretrain", "--resume"], ["evaluate"], ["diagnose"]):
         capsys.readouterr()
         assert main([*words, str(run.path), "--device", "cpu"]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        *_, line = capsys.readouterr().err.splitlines()
         assert told in line
         assert line.endswith(f"if {folder} has moved, pass its new location as --root")
     sample_of.cache_clear()
     assert any(told in line for line in read_run_data(run.path, "cpu", None).missing)
 
-    again = ["evaluate", str(run.path), "--device", "cpu", "--probes", "knn", "--root"]
+    again = ["evaluate", str(run.path), "--device", "cpu", "--probes", "knn", "--again", "--root"]
     assert main([*again, str(now)]) == 0
     assert hs.load_run(run.path).evaluations["validation"] == found
     assert hs.load_run(run.path, "cpu", root=now).evaluate(("knn",)) == found

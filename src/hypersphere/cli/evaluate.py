@@ -60,11 +60,15 @@ def run(words: Sequence[str]) -> None:
     if found:
         own = ", ".join(name for name, values in found.items() if _is_own(name, values))
         notify(f"measured before: {own} (--again repeats them)")
+    problems: list[UserError] = []
     if todo:
 
         def show(part: dict[str, dict[str, float]]) -> None:
-            run.keep(part, holdout)
             found.update(part)
+            try:
+                run.keep(part, holdout)
+            except UserError as error:  # reported when all is shown
+                problems.append(error)
             for name, values in part.items():
                 if _is_own(name, values):
                     notify(f"{_probe_title(name, values)}: {values['top1']:.2f} %")
@@ -76,6 +80,8 @@ def run(words: Sequence[str]) -> None:
     unfinished = f", step {run.step} of {steps}" if run.step < steps else ""
     of = f" of {', '.join(options.transfer)}" if options.transfer else ""
     _print_evaluation(found, f"{run.config.title} on {run.config.data}{unfinished}, {holdout} images{of}")
+    if problems:
+        raise problems[0]
     print(f"written to {run.path / 'evaluation.json'}")
     print_next("report", run.path)
 
@@ -110,7 +116,7 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
     from hypersphere.util.console import table_console
 
     compared = any(BASELINE in name for name in found)
-    heads = ("top-1 %", *(("random encoder %",) if compared else ()), "chance %", "top-5 %")
+    heads = ("top-1 %", *(("random %",) if compared else ()), "chance %", "top-5 %")
     table = Table("probe")
     for head in heads:
         table.add_column(head, justify="right")

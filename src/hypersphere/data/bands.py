@@ -144,7 +144,7 @@ def to_bytes(numbers: np.ndarray, white: int | None = None) -> np.ndarray:
         raise Unreadable(f"its pixels are {numbers.dtype}, not integers or floats")
     if kind == "f":
         numbers = np.nan_to_num(numbers.astype(np.float32))
-    if (least := numbers.min()) < 0:
+    if kind == "f" and (least := numbers.min()) < 0:  # negative integers are as dark as 0
         raise Unreadable(
             f"its pixels go down to {least:g}, but must not be negative: remove normalization, or shift them"
         )
@@ -153,7 +153,7 @@ def to_bytes(numbers: np.ndarray, white: int | None = None) -> np.ndarray:
             raise Unreadable(f"its pixels are floats up to {most:g}: scale them to 0 … 1, or set `white`")
         return np.rint(np.minimum(numbers / (white or 1), 1) * 255).astype(np.uint8)
     top = white or WHITE
-    return (np.minimum(numbers, top).astype(np.int64) * 256 // (top + 1)).astype(np.uint8)
+    return (np.clip(numbers, 0, top).astype(np.int64) * 256 // (top + 1)).astype(np.uint8)
 
 
 def in_number(pixels: np.ndarray, channels: int) -> np.ndarray:

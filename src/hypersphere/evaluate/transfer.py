@@ -38,8 +38,10 @@ def in_channels(images: Images, channels: int) -> Images:
         UserError: If images have more channels, which cannot be converted.
 
     Example:
-        >>> images = Images(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2), ("a",))
-        >>> in_channels(images, 1).pixels.shape
+        >>> import torch
+        >>> import hypersphere as hs
+        >>> images = hs.data.Images(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2), ("a",))
+        >>> hs.evaluate.in_channels(images, 1).pixels.shape
         torch.Size([2, 1, 8, 8])
     """
     return images.in_channels(channels)

@@ -92,7 +92,7 @@ def embed(
 def stream_of(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool, list[str]]:
     """(stream of all images, whether all their names are text, the class of each or "")."""
     how, on_gpu = loaded.preprocess, loaded.device.type == "cuda"
-    everything = Everything([images], how.white, len(how.mean))
+    everything = Everything([images], how.white, how.channels_read)
     stream = Stream(
         everything,
         how.pixels,

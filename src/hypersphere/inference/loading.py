@@ -19,7 +19,8 @@ from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD, exported_weights, read_weights
 from hypersphere.runs.machine import pick_device
-from hypersphere.runs.preprocess import Picture, Preprocess, PreprocessRecord, encode_pictures, encode_pixels
+from hypersphere.runs.preprocess import Picture as Picture
+from hypersphere.runs.preprocess import Preprocess, PreprocessRecord, encode_pictures, encode_pixels
 from hypersphere.runs.run import check_given, load_run
 from hypersphere.util.console import pluralize
 from hypersphere.util.files import sha256_of

@@ -69,7 +69,7 @@ def write_predictions(
     if workers is not None and not 0 <= workers <= MOST_PROCESSES:
         raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
     how = loaded.preprocess
-    files = Everything([os.fspath(one) for one in images], how.white, len(how.mean))
+    files = Everything([os.fspath(one) for one in images], how.white, how.channels_read)
     stream = _stream(loaded, files, workers)
     stream.unreadable.update(files.closed)
     summary, table = Summary(unreadable=stream.unreadable), csv.writer(file, lineterminator="\n")

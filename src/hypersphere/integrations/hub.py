@@ -10,9 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from hypersphere.errors import UserError
-from hypersphere.inference.loading import Loaded, load, plain, weights_as_bytes
+from hypersphere.inference.loading import Loaded, Picture, load, plain, weights_as_bytes
 from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS, exported_weights
-from hypersphere.runs.preprocess import Picture
 from hypersphere.util.files import as_json, write_atomically
 from hypersphere.util.trust import remember
 

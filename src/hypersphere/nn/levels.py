@@ -65,6 +65,6 @@ def find_level(encoder: nn.Module, level: Level) -> tuple[nn.Module, int]:
 def _tokens(encoder: nn.Module) -> tuple[nn.Module, int] | None:
     """(the last normalization over the tokens of a vision transformer, its number of class and register tokens)."""
     if hasattr(encoder, "class_token") and isinstance(inner := getattr(encoder, "encoder", None), nn.Module):
-        return inner, 1  # torchvision
+        return inner.ln, 1  # type: ignore[return-value] # torchvision
     norm, prefix = getattr(encoder, "norm", None), getattr(encoder, "num_prefix_tokens", None)
     return (norm, prefix) if isinstance(norm, nn.Module) and isinstance(prefix, int) else None  # timm

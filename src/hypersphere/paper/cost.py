@@ -97,6 +97,7 @@ def _operations(config: Config, images: int = 64) -> float:
     views = view_pipeline(config)
     with torch.device("meta"):
         method = build_method(config, channels=len(views.mean))
+        method.start_trial(images)
         sides = [views.size_of(how) for how in views.augmentations]
         made = tuple(torch.empty(images, len(views.mean), side, side) for side in sides)
         counter = FlopCounterMode(display=False)

@@ -96,9 +96,14 @@ class Preprocess:
         """
         return self.view(torch.from_numpy(self.pixels(self.opened(picture)))[None])[0]
 
+    @property
+    def channels_read(self) -> int:
+        """Channels of an image before it is resized: images for a grey encoder become grey after that."""
+        return 3 if len(self.mean) == 1 else len(self.mean)
+
     def opened(self, picture: Picture) -> Tensor:
         """The image as uint8 of shape (C, H, W)."""
-        channels = len(self.mean)
+        channels = self.channels_read
         if isinstance(picture, str | os.PathLike):
             picture = os.fspath(picture)
             if isinstance(file := file_or_member(picture), Path) and not exists(file):

@@ -319,7 +319,7 @@ def evaluate_on(
 
     With `baseline`, an untrained encoder of the config is evaluated by the cheap probes, too.
     """
-    device, pipeline, data = device_of(encoder), view_pipeline(config), data or config.data
+    device, pipeline, data, own = device_of(encoder), view_pipeline(config), data or config.data, config
     if data != config.data:
         config = config.replace(data=data, labels=None, size=pipeline.size)
         pipeline = transfer_views(Dataset.resolve(config).pipeline(pipeline.size), pipeline)
@@ -344,7 +344,7 @@ def evaluate_on(
             seed=config.seed,
             precision=how.precision,
             progress=progress,
-            baseline=(lambda: _untrained(config, train, device)) if baseline else None,
+            baseline=(lambda: _untrained(own, train, device)) if baseline else None,
             after_probe=after_probe,
         )
 
