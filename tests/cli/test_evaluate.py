@@ -44,7 +44,7 @@ def test_finished_probes_survive_an_interrupt_and_are_not_repeated(run, monkeypa
         shown = capsys.readouterr()
         assert "measured before: 1-shot, 5-shot, knn (--again repeats them)" in shown.err
         assert main([*words, "--again"]) == 130
-    for text in ("12.50", f"{kept(run)['knn']['top1']:.2f}", "random encoder", "chance"):
+    for text in ("12.50", f"{kept(run)['knn']['top1']:.2f}", "random %", "chance"):
         assert text in shown.out
     assert kept(run)["linear"]["top1"] == 12.5
 
