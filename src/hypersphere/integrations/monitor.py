@@ -10,6 +10,8 @@ from hypersphere.errors import UserError, closest_name
 from hypersphere.regularize import WeightRegularizer
 from hypersphere.sphere import effective_rank, uniformity
 
+__all__ = ["FeatureMonitor", "add_gradient"]
+
 
 class FeatureMonitor:
     """Measures features of a model while it trains: uniformity and effective rank, and energies of its weights.
