@@ -1,5 +1,6 @@
 """The line of each epoch, and the pace that tells how long a run will take."""
 
+import math
 import re
 
 import pytest
@@ -51,11 +52,13 @@ def test_a_line_has_the_mean_loss_the_speed_and_the_time_left(clock):
     ]
 
 
-def test_short_epochs_have_a_line_a_second_and_the_first_and_last_one(clock):
+def test_short_epochs_have_a_line_a_second_then_one_in_ten_and_the_first_and_last_one(clock):
     found = [int(re.search(r"epoch +(\d+)/", line)[1]) for line in run(clock, 1000, 0.01)]
     assert found[0] == 1
     assert found[-1] == 1000
-    assert len(found) == pytest.approx(20, abs=2)  # in 20 seconds
+    assert len(found) == pytest.approx(1 + 5 + math.log(20 / 5, 1.2), abs=2)  # in 20 seconds
+    long = len(run(clock, 1000, 0.5))  # in 1000 seconds: one in ten after 50
+    assert long == pytest.approx(1 + 5 + math.log(50 / 5, 1.2) + 95, abs=5)  # whole epochs of a second
 
 
 def test_a_run_that_goes_on_in_the_middle_of_an_epoch(clock):

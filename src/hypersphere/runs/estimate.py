@@ -57,7 +57,9 @@ class Estimate:
     def __str__(self) -> str:
         where = "GPU memory" if self.device == "cuda" else "memory"
         needs = f", {in_bytes(self.memory)} of {where}" if self.memory else ""
-        speed = f"{_seconds(self.update)} an update, {self.images_per_second:,.3g} images/s"
+        speed = (
+            f"{_seconds(self.update)} an update, {self.images_per_second:,.{self.images_per_second < 10:d}f} images/s"
+        )
         return (
             f"about {duration(self.seconds)} for {pluralize(self.epochs, 'epoch')} on this {_machine(self.device)} "
             f"({speed}){needs}, {in_bytes(self.disk)} of disk"

@@ -9,14 +9,14 @@ from torch import Tensor
 from hypersphere.train.plan import Plan
 from hypersphere.util.console import Progress, duration
 
-EVERY = 1.0  # least seconds between two lines, if epochs are shorter
+EVERY, RARELY = 1.0, 10.0  # least seconds between two lines at the start, and later, if epochs are shorter
 ENOUGH = 2.0  # seconds of updates that tell how long an update takes
 
 Describe = Callable[[Mapping[str, float]], str]  # what was measured after an epoch, in words
 
 
 class EpochLines:
-    """Shows a line after an epoch, at most about one a second.
+    """Shows a line after an epoch: at most about one a second, later one in ten seconds.
 
     Args:
         plan: Length of the run.
@@ -42,7 +42,7 @@ class EpochLines:
         self.reference = (step, self.began)  # of the time left: after one epoch its end
         self.warm = step + warm_up
         self.warm_since: float | None = None
-        self.shown = self.shown_measured = -EVERY
+        self.shown = self.shown_measured = -RARELY
         self._start_epoch()
 
     def _start_epoch(self) -> None:
@@ -84,7 +84,8 @@ class EpochLines:
         """Show the line of an epoch after it is measured, unless one was shown a moment ago."""
         now = time.monotonic()
         words = self.describe(measured)
-        due = now - self.shown >= EVERY or (words and now - self.shown_measured >= EVERY)
+        pause = min(RARELY, max(EVERY, (now - self.began) / 5))
+        due = now - self.shown >= pause or (words and now - self.shown_measured >= EVERY)
         if due or epoch == self.plan.epochs:
             self.shown, self.shown_measured = now, now if words else self.shown_measured
             parts = [self._losses(), words, f"{self.speed:,.{self.speed < 10:d}f} images/s", self._left(now)]
