@@ -208,14 +208,15 @@ def _smaller(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _operations(config: Config) -> float | None:
-    """Floating-point operations of the encoder for one image, without computing them; None if that is unknown."""
+    """Floating-point operations of the encoder for two images, without computing them; None if that is unknown."""
     pipeline = view_pipeline(config)
     shape = (2, len(pipeline.mean), pipeline.size, pipeline.size)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings(action="ignore"):
             if is_reference(config.encoder):
                 return None
-            encoder = build_encoder(config.encoder, channels=shape[1], stem=config.stem, norm=config.norm)
+            made_for = {"stem": config.stem, "norm": config.norm, "size": pipeline.size}
+            encoder = build_encoder(config.encoder, channels=shape[1], **made_for)  # type: ignore[arg-type]
             with FlopCounterMode(display=False) as counter, torch.no_grad():
                 encoder.eval()(torch.zeros(shape))
     except (UserError, RuntimeError, NotImplementedError, ValueError, TypeError, AssertionError):

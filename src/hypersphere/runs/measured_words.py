@@ -9,7 +9,7 @@ from hypersphere.train import Monitor
 
 LEGEND = (
     "k-NN: accuracy of a vote of similar images; uniformity: 0 % if all features are alike, 100 % if they are even on "
-    "the sphere; rank: directions that they use"
+    "the sphere; rank: number of directions that features use"
 )
 
 
