@@ -98,12 +98,11 @@ _PUBLIC = {
     "sphere": "sphere",
     "views": "views",
 }
-_DEPRECATED = {"collectives": "collectives"}  # still found, not listed
 
 
 def _load(name: str) -> Any:
     """Import a public name when it is first used, so that the command line starts before torch is loaded."""
-    module = (_PUBLIC | _DEPRECATED).get(name)
+    module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module 'hypersphere' has no attribute {name!r}")
     found = import_module(f"hypersphere.{module}")

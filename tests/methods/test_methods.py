@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hypersphere import methods
 from hypersphere.errors import UserError
 from hypersphere.methods import BYOL, METHODS, Batch, ProjectionLoss, SimCLR, method_class, name_of
 from hypersphere.optim import LARS
@@ -72,16 +71,6 @@ def test_uniformity_is_added_for_the_online_projections_of_both_views():
     assert step.loss.item() == pytest.approx(
         step.terms["byol"].item() + 0.25 * step.terms["uniformity"].item(), rel=1e-5
     )
-
-
-def test_old_names_warn():
-    with pytest.warns(DeprecationWarning, match=r"hs\.methods\.Spreading is now hs\.methods\.ProjectionLoss"):
-        assert methods.Spreading is ProjectionLoss
-    method, losses = byol(), (ProjectionLoss("uniformity", 0.25, uniformity),)
-    with pytest.warns(DeprecationWarning, match=r"Method\.spreading is now Method\.projection_losses"):
-        method.spreading = losses
-    with pytest.warns(DeprecationWarning, match=r"Method\.spreading is now Method\.projection_losses"):
-        assert method.spreading == method.projection_losses == losses
 
 
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.takes_small_crops])

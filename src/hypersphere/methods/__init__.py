@@ -3,9 +3,6 @@
 May import: distributed, nn, optim, sphere, util.
 """
 
-import warnings
-from typing import Any
-
 from hypersphere.errors import UserError, did_you_mean
 from hypersphere.methods.barlow import BarlowTwins
 from hypersphere.methods.base import Batch, Features, Method, ProjectionLoss, Step
@@ -109,10 +106,3 @@ def method_class(name: str) -> type[Method]:
         close = did_you_mean(str(name), METHODS)
         raise UserError(f"`method` must be one of {', '.join(METHODS)}, got {name!r}{close}")
     return METHODS[name]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Spreading":
-        warnings.warn("hs.methods.Spreading is now hs.methods.ProjectionLoss", DeprecationWarning, stacklevel=2)
-        return ProjectionLoss
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

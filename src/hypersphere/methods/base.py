@@ -1,6 +1,5 @@
 """The interface between methods and the training loop: `Batch`, `Step` and `Method`."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -211,14 +210,3 @@ class Method(nn.Module, ABC):
             if prefix + name in state_dict:
                 setattr(self, name, getattr(self, name).new_empty(state_dict[prefix + name].shape))
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    @property
-    def spreading(self) -> tuple[ProjectionLoss, ...]:
-        """Old name of `projection_losses`."""
-        warnings.warn("Method.spreading is now Method.projection_losses", DeprecationWarning, stacklevel=2)
-        return self.projection_losses
-
-    @spreading.setter
-    def spreading(self, losses: tuple[ProjectionLoss, ...]) -> None:
-        warnings.warn("Method.spreading is now Method.projection_losses", DeprecationWarning, stacklevel=2)
-        self.projection_losses = losses
