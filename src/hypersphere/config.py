@@ -425,11 +425,12 @@ def unknown_option(name: str, methods: Sequence[str]) -> UserError:
     return UserError(f"`{name}` is not an option of {', '.join(methods)} ({', '.join(having)} {verb} it)")
 
 
-def coerce_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def coerce_options(method: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options in the types of a method's config, without checking whether they agree with each other.
 
     Args:
-        method: Name of the method, with or without a variant such as -mhe.
+        method: Name of the method, with or without a variant such as -mhe; None if it is not known yet: then options
+            of methods are returned as they are.
         options: Options by name.
 
     Raises:
@@ -440,7 +441,13 @@ def coerce_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
         >>> coerce_options("byol-mhe", {"energy": 1, "energy_layers": "predictor"})
         {'energy': 1.0, 'energy_layers': ('predictor',)}
     """
-    return _coerce_options(config_type(parse_name(method, METHODS).method), options)
+    if method is not None:
+        return _coerce_options(config_type(parse_name(method, METHODS).method), options)
+    shared = {name: value for name, value in options.items() if name in _declared(Config)}
+    for name in options.keys() - shared.keys():
+        if not any(name in option_names(known) for known in METHODS):
+            raise unknown_option(name, [*METHODS])
+    return {**options, **_coerce_options(Config, shared)}
 
 
 def _coerce_options(kind: type[Config], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def test_what_is_missing_is_told_with_where_to_get_it(home, tmp_path):
     for file in (home / "train" / IDS[1]).iterdir():
         file.unlink()
     (home / "val" / IDS[0]).mkdir()
-    assert "has no .JPEG files" in told(home)
+    assert "has no images" in told(home)
     (home / "train" / IDS[1]).rmdir()
     assert "has 3 class folders, not 4" in told(home)
 

@@ -19,9 +19,9 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "demo": Command("train", "", "Train three encoders on handwritten digits and compare them"),
-    "pretrain": Command("train", "METHOD", "Train an encoder on images without labels"),
+    "pretrain": Command("train", "[METHOD] --data DATA", "Train an encoder on images without labels"),
     "sweep": Command("train", "METHOD --over OPTION=VALUE,…", "Train with all combinations of some options"),
-    "methods": Command("train", "[METHOD]", "List the methods and their defaults, or describe one"),
+    "methods": Command("train", "[METHOD]", "List the methods, describe one, or choose one for images"),
     "data": Command("train", "[NAME]", "List the datasets, or download one"),
     "evaluate": Command("measure", "RUN", "Measure accuracy: linear probes, k-NN, few-shot, fine-tuning"),
     "diagnose": Command("measure", "TARGET", "Check a run, model or embedding file for collapse and poor spread"),

@@ -25,7 +25,7 @@ hypersphere: self-supervised representation learning on the unit hypersphere
 
 Five things to do next:
   hypersphere demo                                 train on embedded digits
-  hypersphere pretrain byol-mhe --data my/images   train on a folder of images
+  hypersphere pretrain --data my/images            train on a folder of images
   hypersphere evaluate runs/RUN                    measure its accuracy
   hypersphere embed runs/RUN my/images -o x.npz    embed every image of a folder
   hypersphere report runs/RUN runs/OTHER           compare runs on an HTML page

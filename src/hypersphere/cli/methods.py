@@ -24,10 +24,18 @@ class MethodsOptions:
 
     method: Annotated[str | None, Positional, arg(metavar="[METHOD]")] = None
     """Describe this method: what was published, and what differs here."""
+    for_: Annotated[str | None, arg(name="for", metavar="DATA")] = None
+    """Choose a method for these images, and compare methods in recorded runs on similar ones."""
+    size: int | None = None
+    """With --for: side of the encoder's input in pixels. None: by the size of the images."""
 
 
 def run(words: Sequence[str]) -> None:
-    name = parse("methods", MethodsOptions, words).method
+    options = parse("methods", MethodsOptions, words)
+    name = options.method
+    if options.for_ is not None:
+        _print_choice(options.for_, options.size)
+        return
     from hypersphere.config import recipe
     from hypersphere.methods import METHODS, method_class
 
@@ -43,6 +51,31 @@ def run(words: Sequence[str]) -> None:
     for key, kind in METHODS.items():
         print(f"{key}{_paper(kind)}\n{_defaults(recipe(key))}")
     print_next("methods", "NAME")
+
+
+def _print_choice(data: str, size: int | None) -> None:
+    from rich.table import Table
+
+    from hypersphere.config import format_value
+    from hypersphere.data import Dataset, DataSpec
+    from hypersphere.runs.recipes import recommended_for
+    from hypersphere.util.console import table_console
+
+    dataset = Dataset.resolve(DataSpec(data, size=size))
+    choice = recommended_for(dataset, size)
+    if summary := dataset.summary():
+        print(summary)
+    best = choice.best
+    title = f"{best.data}: {best.images:,} images at {best.side} pixels, {best.encoder}, {best.epochs} epochs"
+    table = Table("method", "k-NN %", "linear %", "min", "seeds", "options", title=title)
+    for run in (best, *choice.others):
+        numbers = (f"{run.knn:.1f}", *("–" if one is None else f"{one:.1f}" for one in (run.linear, run.minutes)))
+        given = ", ".join(f"{name} {format_value(value)}" for name, value in run.options.items())
+        table.add_row(run.method, *numbers, str(run.seeds), given)
+    table_console().print(table)
+    print(f"Recorded on the most similar images, on one {best.device}: the best run of each method. Methods were not")
+    print("tried equally often.")
+    print_next("pretrain", "--data", data)
 
 
 def _paper(kind: "type[Method]") -> str:

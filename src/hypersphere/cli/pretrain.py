@@ -39,8 +39,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 class PretrainOptions:
     """Arguments of pretrain beside the options of a run."""
 
-    method: Annotated[str, Positional, arg(metavar="METHOD")]
-    """Method, such as byol-mhe: `hypersphere methods` lists them. Your own: package.module:Class."""
+    method: Annotated[str | None, Positional, arg(metavar="[METHOD]")] = None
+    """Method, such as byol-mhe: `hypersphere methods` lists them. Your own: package.module:Class. None: the one that
+    did best in recorded runs on similar images."""
     resume: Path | None = None
     """Continue the run in this folder. Other options must agree with those that it was started with."""
     dry_run: bool = False
@@ -52,8 +53,8 @@ def run(words: Sequence[str]) -> None:
     given = parse_run_options("pretrain", PretrainOptions, words)
     if wants_help(words):
         _print_help(given)
-    if not {"method", "resume"} & given.keys():
-        raise missing("pretrain", "METHOD")
+    if not {"method", "data", "resume"} & given.keys():
+        raise missing("pretrain", "--data")
     from hypersphere.runs.pretraining import pretrain
 
     if given.get("dry_run"):
@@ -100,11 +101,12 @@ def run_option_types(method: str | None) -> dict[str, Any]:
 
 
 def default_config(given: Mapping[str, Any]) -> "Config":
-    """The recipe of the given method (BYOL, if there is none) on the given data."""
+    """The recipe of the given method on the given data; without data, BYOL's if there is no method."""
     from hypersphere.runs.recipes import recipe_for
     from hypersphere.sweeps.grid import DECIDE_DEFAULTS
 
-    return recipe_for(**{"method": "byol", **{name: given[name] for name in DECIDE_DEFAULTS if name in given}})
+    usual = {} if "data" in given else {"method": "byol"}
+    return recipe_for(**usual, **{name: given[name] for name in DECIDE_DEFAULTS if name in given})
 
 
 def _print_help(given: Mapping[str, Any]) -> None:

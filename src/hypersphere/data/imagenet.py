@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hypersphere.data.folder import Listing
-from hypersphere.data.wordnet import ids_in, jpegs_in, list_classes
+from hypersphere.data.wordnet import ids_in, images_in, list_classes
 from hypersphere.errors import UserError
 
 CLASSES = 1000
@@ -34,7 +34,7 @@ def list_images(root: Path) -> tuple[Listing, Listing]:
 
 def _list_flat(home: Path, ids: tuple[str, ...]) -> Listing:
     """Label the images of a flat folder: image n has the class in line n of the ground truth."""
-    found, truth = set(jpegs_in(home / "val")), _ground_truth(home)
+    found, truth = set(images_in(home / "val")), _ground_truth(home)
     names = [f"ILSVRC2012_val_{n:08}.JPEG" for n in range(1, len(truth) + 1)]
     missing = [name for name in names if name not in found]
     if missing:

@@ -1,4 +1,7 @@
-"""JPEG files in folders named by WordNet ids: the layout of ImageNet and its subsets."""
+"""Image files in folders named by WordNet ids: the layout of ImageNet and its subsets.
+
+The files are JPEG as they are published; re-encoded copies, such as WebP, may take their place.
+"""
 
 import os
 import re
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from hypersphere.data.folder import Listing
+from hypersphere.data.folder import SUFFIXES, Listing
 from hypersphere.errors import UserError
 
 
@@ -23,16 +26,16 @@ def list_classes(folder: Path, ids: Sequence[str], classes: Sequence[str]) -> Li
     paths: list[Path] = []
     counts = []
     for name in ids:
-        found = jpegs_in(folder / name)
+        found = images_in(folder / name)
         if not found:
-            raise UserError(f"{folder / name} has no .JPEG files: unpack the archive again")
+            raise UserError(f"{folder / name} has no images: unpack the archive again")
         paths += (folder / name / file for file in found)
         counts.append(len(found))
     labels = torch.arange(len(ids)).repeat_interleave(torch.tensor(counts))
     return Listing(tuple(paths), labels, tuple(classes))
 
 
-def jpegs_in(folder: Path) -> list[str]:
-    """Sorted names of the JPEG files; empty if `folder` does not exist."""
+def images_in(folder: Path) -> list[str]:
+    """Sorted names of the image files; empty if `folder` does not exist."""
     names = os.listdir(folder) if folder.is_dir() else []
-    return sorted(name for name in names if name.lower().endswith((".jpeg", ".jpg")) and not name.startswith("."))
+    return sorted(name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith("."))

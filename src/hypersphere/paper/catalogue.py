@@ -10,10 +10,11 @@ from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.mechanism import MECHANISM
+from hypersphere.paper.photographs import PHOTOGRAPHS
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
 
-OWN_TABLES: dict[str, Table] = {t.name: t for t in (MECHANISM, CIFAR100, FURTHER, COMPARISON, TRIALS)}
+OWN_TABLES: dict[str, Table] = {t.name: t for t in (MECHANISM, CIFAR100, FURTHER, COMPARISON, TRIALS, PHOTOGRAPHS)}
 CATALOGUE: dict[str, Table | Figure] = {**TABLES, **OWN_TABLES, **FIGURES}
 
 

@@ -20,7 +20,14 @@ PROBE_EPOCHS = 80 / 8  # the linear probe
 FEATURE_EPOCHS = 0.5  # features of all images, and of views of some
 DEFAULT_SHARING = 3  # runs on a device, if a result says only that it was shared
 # training images of a run that holds out the test set
-IMAGES = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "stl10": 105_000, "imagenet": 1_281_167}
+IMAGES = {
+    "digits": 1437,
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "stl10": 105_000,
+    "imagenette-160": 9_469,
+    "imagenet": 1_281_167,
+}
 _Key = tuple[object, ...]
 
 

@@ -9,7 +9,7 @@ from hypersphere.config import Config
 from hypersphere.paper.cells import AS_WRITTEN, METRICS, TUNED, Cell, Protocol
 from hypersphere.runs.results import Result
 
-CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000}
+CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "stl10": 10, "imagenet": 1000, "imagenette-160": 10}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from hypersphere.paper.claim import Claim, Term, difference
 from hypersphere.paper.claims import CLAIMS, MAIN
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
+from hypersphere.paper.photographs import PHOTOGRAPHS
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.paper.verdict import Judge, is_of
 
@@ -151,5 +152,6 @@ def _comparisons() -> Iterator[Claim]:
 
 
 def _trials() -> Iterator[Claim]:
-    for cell in TRIALS.cells:
-        yield Claim(f"tuning: {cell.name}", "linear-cached", (Term(cell, 1),))
+    for table, metric in ((TRIALS, "linear-cached"), (PHOTOGRAPHS, "k-NN")):
+        for cell in table.cells:
+            yield Claim(f"{table.name}: {cell.name}", metric, (Term(cell, 1),))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import torch
 from torch import Tensor, nn
 
-from hypersphere.config import Config, format_value, recipe
+from hypersphere.config import Config, coerce_options, format_value, recipe
 from hypersphere.data import Dataset, Images, Loader, Split
 from hypersphere.data.dataset import ImageSet, Unreadable
 from hypersphere.data.loader import center_view
@@ -142,7 +142,7 @@ def pretrain(
 
     Args:
         method: Name of a method (`hypersphere methods` lists them), with -uni or -mhe for its regularized variants; or
-            a subclass of `hs.methods.Method`.
+            a subclass of `hs.methods.Method`. By default the one that did best in recorded runs on similar images.
         data: Images to train on. A dataset's name; a folder of images; tar files; a .npz file; arrays in memory, as
             images, (images, labels) or a dictionary; a torch or Hugging Face dataset; or a function at the top of a
             module that returns one of these. Images are uint8 arrays, or floats from 0 to 1.
@@ -178,10 +178,12 @@ def pretrain(
     if isinstance(options.get("device"), torch.device):
         options["device"] = str(options["device"])
     if resume is None:
-        if method is None:
-            raise UserError(f"missing method: choose one of {', '.join(METHODS)}")
+        if isinstance(method, str) and method not in METHODS and os.path.exists(method):
+            raise UserError(f"{method!r} is not a method: pass images as `data` {method}")
         if given is None:
-            recipe(method, **options)  # reports an unknown method or a wrong option first
+            coerce_options(method, options)  # reports a wrong option first
+            if method is not None:
+                recipe(method, **options)
             raise UserError(
                 "missing `data`: pass a folder of images, or the name of a dataset such as cifar10 or digits"
             )

@@ -10,29 +10,57 @@ from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name, transformer_recipe
 from hypersphere.nn.encoders import sketch, takes_any_channels
 from hypersphere.nn.transformers import is_transformer, patch_projection
-from hypersphere.presets import folder_options
+from hypersphere.presets import SIZES, data_options, folder_options
 from hypersphere.runs.initial_weights import initial_channels
+from hypersphere.runs.recommend import Recommendation, recommend
 from hypersphere.runs.teachers import with_teacher
 from hypersphere.util.console import notify, pluralize
 
 
-def recipe_for(method: str, data: Any = "cifar10", **options: Any) -> Config:
-    """A method's recipe on a dataset; for images of one's own, by what is found there, which is printed."""
+def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any) -> Config:
+    """A method's recipe on a dataset; for images of one's own, by what is found there, which is printed.
+
+    Without a method, it is the one that `recommend` finds for these images, with its options.
+    """
     options = coerce_options(method, options)  # a mistake is reported before anything is searched
     dataset = dataset_of(data, DataSpec("", **{name: options[name] for name in DataSpec._fields if name in options}))
-    hints = dataset.recipe_hints()
+    hints, suggested, chosen = dataset.recipe_hints(), {}, ""
+    if method is None:
+        choice = recommended_for(dataset, options.get("size"))
+        method, suggested, chosen = choice.method, choice.options, f"chose {choice}"
+        options = coerce_options(method, options)
     if hints is None:
-        return _for_encoder(recipe(method, dataset.name, **options), options)
+        suggested = _fitting(suggested, recipe(method, dataset.name))
+        if chosen:
+            notify(chosen)
+        return _for_encoder(recipe(method, dataset.name, **{**suggested, **options}), options)
     by_size = folder_options(hints.images, hints.side, options.get("size"))
     kind = method_class(parse_name(method, METHODS).method)
     by_size |= {name: value for name, value in kind.options_for(hints.images).items() if name in option_names(method)}
     if "lr" in kind.recipes.get("default", {}):  # that of images of one's own is for LARS
         del by_size["lr"]
     of_method = photograph_options(method, dataset.name, by_size["size"])
-    config = recipe(method, dataset.name, **{**by_size, **of_method, **options})
-    if summary := dataset.summary():
-        notify(summary)
+    usual = recipe(method, dataset.name, **{**by_size, **of_method})
+    config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual), **options})
+    for line in filter(None, (dataset.summary(), chosen)):
+        notify(line)
     return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
+
+
+def recommended_for(dataset: Dataset, size: int | None = None) -> Recommendation:
+    """The method to train on a dataset, by the number of its images and the side of the encoder's input."""
+    hints = dataset.recipe_hints()
+    if hints is None:
+        return recommend(None, size or data_options(dataset.name).get("size") or SIZES[0])
+    return recommend(hints.images, folder_options(hints.images, hints.side, size)["size"])
+
+
+def _fitting(suggested: dict[str, Any], usual: Config) -> dict[str, Any]:
+    """The suggested options, as far as they fit a recipe: a learning rate is for one optimizer, and a batch for many
+    images."""
+    if not suggested or usual.optimizer != suggested.get("optimizer", Config.optimizer):
+        return {}
+    return {**suggested, "batch": min(usual.batch, suggested.get("batch", usual.batch))}
 
 
 def _normalized(config: Config, dataset: Dataset, found: int) -> Config:

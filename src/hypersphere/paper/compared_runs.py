@@ -1,0 +1,87 @@
+"""Writes the runs that methods are compared by, for `runs/recommend.py`: results measured on validation images.
+
+    python -m hypersphere.paper.compared_runs
+
+writes src/hypersphere/runs/compared_runs.csv again from results/.
+"""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+
+import hypersphere.runs.recommend
+from hypersphere.paper.cells import Cell
+from hypersphere.paper.comparison import COMPARISON
+from hypersphere.paper.evidence import Evidence, measured
+from hypersphere.paper.photographs import PHOTOGRAPHS
+from hypersphere.paper.tuning import TRIALS
+from hypersphere.runs.recommend import FILE, ComparedRun
+from hypersphere.runs.results import Result, read_results
+
+# training images that are left when validation images are held out, and the side of the encoder's input
+DATASETS = {"cifar10": (45_000, 32), "imagenette-160": (8_969, 128)}
+# Runs of version 0.2.0 on a folder with Imagenette's images at 160 pixels, whose results were written down without a
+# file: hypersphere pretrain METHOD --data imagenette160 --encoder torchvision/resnet18 --size 128 --epochs 200
+# --seed 101, then hypersphere evaluate RUN --probes knn. The k-NN accuracy is that of the val folder.
+_BY_HAND = (("simclr", 76.2), ("byol", 68.9))
+
+
+def compared_runs(results: Sequence[Result]) -> list[ComparedRun]:
+    """The runs of the tables that compare methods and options on validation images, the best first."""
+    evidence, found = Evidence(results), [*_by_hand()]
+    cells = dict.fromkeys(cell for table in (COMPARISON, TRIALS, PHOTOGRAPHS) for cell in table.cells)
+    found += [run for cell in cells if (run := _compared(cell, evidence)) is not None]
+    return sorted(found, key=lambda run: (run.setting, -run.knn, run.method))
+
+
+def _by_hand() -> Iterator[ComparedRun]:
+    for method, knn in _BY_HAND:
+        images = ("imagenette160", 9_469, 128, "torchvision/resnet18", 200)
+        yield ComparedRun(method, {}, *images, knn, None, None, "NVIDIA H200", 1, "version 0.2.0, seed 101")
+
+
+def _compared(cell: Cell, evidence: Evidence) -> ComparedRun | None:
+    runs = [run for run in evidence.of(cell).values() if measured(run, "k-NN") is not None]
+    if not runs:
+        return None
+    config, (images, side) = runs[0].config, DATASETS[cell.data]
+    options = {name: value for name, value in cell.options.items() if name not in ("holdout", "epochs", "size")}
+    alone = [run.seconds / 60 for run in runs if run.seconds and "shared" not in run.about]
+    linear = [value for run in runs if (value := measured(run, "linear-cached")) is not None]
+    return ComparedRun(
+        method=cell.method,
+        options={name: value for name, value in options.items() if name != "encoder"},
+        data=cell.data,
+        images=images,
+        side=side,
+        encoder=config.encoder,
+        epochs=config.epochs,
+        knn=round(mean(measured(run, "k-NN") or 0.0 for run in runs), 2),
+        linear=round(mean(linear), 2) if linear else None,
+        minutes=round(mean(alone), 1) if alone else None,
+        device=runs[0].about["device"],
+        seeds=len(runs),
+        source=f"hypersphere reproduce, cell {cell.name}",
+    )
+
+
+def as_csv(runs: Sequence[ComparedRun]) -> str:
+    """The content of the file."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(ComparedRun._fields)
+    for run in runs:
+        row = run._replace(options=json.dumps(run.options))  # type: ignore[arg-type]
+        writer.writerow(["" if value is None else value for value in row])
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "results")
+    target = Path(hypersphere.runs.recommend.__file__).parent / FILE
+    target.write_text(as_csv(compared_runs(read_results(folder))), encoding="utf-8")
+    print(f"wrote {target}")

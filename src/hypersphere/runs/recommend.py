@@ -1,0 +1,122 @@
+"""Which method to train if the user names none: the best one in recorded runs on similar images."""
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from hypersphere.methods.recipes import PHOTOGRAPH
+
+FILE = "compared_runs.csv"  # in this package; `paper/compared_runs.py` writes it from results
+WITHOUT_LABELS = frozenset({"supervised", "distill"})  # what is not chosen: it needs labels, or a teacher
+
+
+class ComparedRun(NamedTuple):
+    """A recorded run of a method, or the mean of several seeds.
+
+    Attributes:
+        method: Method, such as "byol-uni".
+        options: Options that differ from the method's recipe.
+        data: Name of the dataset.
+        images: Number of training images.
+        side: Side of the encoder's input, in pixels.
+        encoder: The encoder.
+        epochs: Length of the run.
+        knn: k-NN accuracy on held-out images, in %.
+        linear: Accuracy of a linear classifier on stored features, in %; None if it was not measured.
+        minutes: Training time; None if it was not measured alone on its device.
+        device: Where it ran.
+        seeds: Number of runs.
+        source: The command or the result that it comes from.
+    """
+
+    method: str
+    options: dict[str, Any]
+    data: str
+    images: int
+    side: int
+    encoder: str
+    epochs: int
+    knn: float
+    linear: float | None
+    minutes: float | None
+    device: str
+    seeds: int
+    source: str
+
+    @property
+    def setting(self) -> tuple[str, int, int, int]:
+        """What runs must share to be compared."""
+        return self.data, self.images, self.side, self.epochs
+
+
+class Recommendation(NamedTuple):
+    """A method for some images.
+
+    Attributes:
+        best: The run that is followed.
+        others: Runs of other methods in the same setting, the best one of each, by k-NN accuracy.
+    """
+
+    best: ComparedRun
+    others: list[ComparedRun]
+
+    @property
+    def method(self) -> str:
+        return self.best.method
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.best.options
+
+    def __str__(self) -> str:
+        best, others = self.best, ", ".join(f"{run.method} {run.knn:.1f} %" for run in self.others[:2])
+        compared = f" ({others})" if others else ""
+        setting = f"{best.images:,} images of {best.data} after {best.epochs} epochs"
+        return f"{best.method}: best on {setting}, with k-NN accuracy {best.knn:.1f} %{compared}"
+
+
+@cache
+def compared_runs() -> tuple[ComparedRun, ...]:
+    """All recorded runs that methods are compared by."""
+    lines = (files("hypersphere.runs") / FILE).read_text(encoding="utf-8").splitlines()
+    return tuple(_parsed(row) for row in csv.DictReader(lines))
+
+
+def _parsed(row: dict[str, str]) -> ComparedRun:
+    numbers: dict[str, Any] = {name: int(row[name]) for name in ("images", "side", "epochs", "seeds")}
+    numbers["knn"] = float(row["knn"])
+    numbers |= {name: float(row[name]) if row[name] else None for name in ("linear", "minutes")}
+    return ComparedRun(**{**row, **numbers, "options": json.loads(row["options"])})
+
+
+def recommend(images: int | None, side: int, runs: Sequence[ComparedRun] | None = None) -> Recommendation:
+    """The method with the best k-NN accuracy on the recorded images that are most like the user's.
+
+    Photographs (more than 64 pixels a side) are compared with photographs only, and smaller images with smaller ones.
+    Among several settings, the one with the most similar number of images counts, then the longest.
+
+    Args:
+        images: Number of training images; None if it is unknown.
+        side: Side of the encoder's input, in pixels.
+        runs: Recorded runs; by default all.
+
+    Example:
+        >>> from hypersphere.runs.recommend import recommend
+        >>> recommend(images=2_000, side=32).method
+        'byol-uni'
+    """
+    known = [run for run in (compared_runs() if runs is None else runs) if run.method not in WITHOUT_LABELS]
+    alike = [run for run in known if (run.side > PHOTOGRAPH) == (side > PHOTOGRAPH)]
+
+    def distance(run: ComparedRun) -> tuple[float, int]:
+        return abs(math.log(run.images / max(images, 1))) if images is not None else 0.0, -run.epochs
+
+    nearest = min(alike, key=distance).setting
+    ranked = sorted((run for run in alike if run.setting == nearest), key=lambda run: -run.knn)
+    best = {run.method: run for run in reversed(ranked)}
+    others = [run for run in ranked[1:] if best[run.method] is run]
+    return Recommendation(ranked[0], others)
