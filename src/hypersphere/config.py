@@ -107,6 +107,9 @@ class Config(_Unused):
     sigreg: float = option(0.0, least=0)
     """Weight of the SIGReg loss, of the distance to a normal distribution in random directions, of the projections (0:
     off)."""
+    spherical_mmd: float = option(0.0, least=0)
+    """Weight of the squared maximum mean discrepancy of the projections from the uniform distribution on the sphere (0:
+    off)."""
     policy: Literal["data", "moco", "simclr", "infomin"] = "data"
     """Augmentations: those of the dataset's recipe (on photographs, BYOL's), or those of another method on
     photographs."""

@@ -254,8 +254,8 @@ def test_every_method_calls_a_loss_from_here():
     batch = hs.methods.Batch((torch.rand(6, 3, 4, 4), torch.rand(6, 3, 4, 4)), torch.arange(6), None)
     called = {
         "byol": "byol_loss", "simclr": "nt_xent", "simsiam": "negative_cosine", "moco": "moco_loss",
-        "infomin": "moco_loss", "barlow": "barlow_loss", "swav": "swav_loss", "dino": "dino_loss",
-        "obow": "swapped_prediction",
+        "infomin": "moco_loss", "barlow": "barlow_loss", "vicreg": "vicreg_loss", "swav": "swav_loss",
+        "dino": "dino_loss", "obow": "swapped_prediction",
     }  # fmt: skip
     for name, function in called.items():
         kind = hs.methods.METHODS[name]

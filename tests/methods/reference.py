@@ -36,6 +36,31 @@ def barlow(z1: Tensor, z2: Tensor, weight: float) -> Tensor:
     return total / dimensions
 
 
+def vicreg(z1: Tensor, z2: Tensor, invariance: float, variance: float, covariance: float) -> Tensor:
+    """The squared difference per number; the mean of both hinges of √(Var + 1e-4); the sum of both covariance terms."""
+    n, dimensions = z1.shape
+    total = invariance * sum((a - b) ** 2 for a, b in zip(z1.flatten(), z2.flatten(), strict=True)) / (n * dimensions)
+    for z in (z1, z2):
+        centred = [z[:, i] - z[:, i].sum() / n for i in range(dimensions)]
+        for i in range(dimensions):
+            for j in range(dimensions):
+                c = (centred[i] * centred[j]).sum() / (n - 1)
+                if i == j:
+                    total = total + variance / 2 * (1 - (c + 1e-4).sqrt()).clamp(min=0) / dimensions
+                else:
+                    total = total + covariance * c**2 / dimensions
+    return total
+
+
+def dcl(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
+    views, n = torch.cat([z1, z2]), len(z1)
+    total = torch.zeros((), dtype=z1.dtype)
+    for i in range(2 * n):
+        others = [(cosine(views[i], views[j]) / temperature).exp() for j in range(2 * n) if j % n != i % n]
+        total = total - cosine(views[i], views[(i + n) % (2 * n)]) / temperature + sum(others).log()
+    return total / (2 * n)
+
+
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     known = [(row, y) for row, y in zip(logits, label.tolist(), strict=True) if y >= 0]
     losses = [sum(row.exp()).log() - row[y] for row, y in known]

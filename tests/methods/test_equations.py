@@ -10,7 +10,7 @@ from torch import nn
 from hypersphere.config import recipe
 from hypersphere.errors import UserError
 from hypersphere.losses import barlow_loss, moco_loss, negative_cosine
-from hypersphere.methods import BYOL, BarlowTwins, Batch, InfoMin, MoCo, SimSiam, Supervised
+from hypersphere.methods import BYOL, BarlowTwins, Batch, InfoMin, MoCo, SimCLR, SimSiam, Supervised, VICReg
 from hypersphere.methods.infomin import patches_of, shuffled
 from hypersphere.methods.supervised import cross_entropy
 from hypersphere.nn.norm import separate_view_statistics, together
@@ -249,6 +249,23 @@ def test_barlow_is_of_the_projections():
     z1, z2 = (twin.projector(twin.encoder(view)) for view in data.views)
     torch.testing.assert_close(method(data).loss, reference.barlow(z1, z2, 0.1))
     assert [m.out_features for m in method.projector if isinstance(m, nn.Linear)] == [16, 16, 5]
+
+
+def test_vicreg_is_of_the_projections():
+    weights = {"invariance": 3.0, "variance": 5.0, "covariance": 2.0}
+    method, data = VICReg(encoder(), 6, hidden=16, projection=5, **weights), batch()
+    twin = copy.deepcopy(method)
+    z1, z2 = (twin.projector(twin.encoder(view)) for view in data.views)
+    torch.testing.assert_close(method(data).loss, reference.vicreg(z1, z2, **weights))
+
+
+def test_simclr_may_leave_the_positive_out_of_the_denominator():
+    method, data = SimCLR(encoder(), 6, hidden=16, projection=5, temperature=0.2, decoupled=True), batch()
+    twin = copy.deepcopy(method)
+    z1, z2 = (twin.projector(twin.encoder(view)) for view in data.views)
+    step = method(data)
+    torch.testing.assert_close(step.loss, reference.dcl(z1, z2, 0.2))
+    assert {*step.terms} == {"dcl"}
 
 
 def test_supervised_is_the_mean_cross_entropy_of_the_views():

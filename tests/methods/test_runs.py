@@ -26,7 +26,7 @@ from hypersphere.views import POLICIES
 from tests.networks import SMALL_ENCODER, those_of
 from tests.pictures import risen
 
-OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "supervised")
+OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "vicreg", "supervised")
 SMALL = {"device": "cpu", "knn_every": 0, "progress": False}
 
 
@@ -53,6 +53,7 @@ LEARNING = {
     "moco": (6, 12),
     "infomin": (6, 10),
     "barlow": (4, 10),
+    "vicreg": (4, 10),
     "supervised": (3, 25),
 }
 
@@ -146,6 +147,7 @@ IMAGENET = {
     "moco": {"lr": 0.03, "weight_decay": 1e-4, "batch": 256, "epochs": 200, "queue": 65536, "tau": 0.999},
     "infomin": {"lr": 0.03, "batch": 256, "temperature": 0.15, "queue": 65536, "tau": 0.999, "randaugment": 2},
     "barlow": {"optimizer": "lars", "lr": 0.2, "weight_decay": 1.5e-6, "batch": 2048, "epochs": 1000, "layers": 3},
+    "vicreg": {"optimizer": "lars", "lr": 0.2, "weight_decay": 1e-6, "batch": 2048, "epochs": 1000, "layers": 3},
     "supervised": {"optimizer": "sgd", "lr": 0.1, "weight_decay": 1e-4, "batch": 256, "epochs": 90},
     "swav": {"optimizer": "lars", "lr": 0.3, "weight_decay": 1e-6, "batch": 4096, "epochs": 800, "prototypes": 3000},
     "dino": {"optimizer": "sgd", "lr": 0.03, "weight_decay": 1e-4, "batch": 512, "tau": 0.996, "prototypes": 65536},

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hypersphere.sphere import hyperspherical_energy, uniformity
+from hypersphere.sphere import hyperspherical_energy, spherical_mmd, uniformity
 from hypersphere.sphere.evenness import even_energy, even_uniformity
 
 
@@ -15,6 +15,20 @@ def test_even_is_what_random_points_have(dimensions):
     x = torch.randn(3000, dimensions)
     assert even_uniformity(dimensions) == pytest.approx(float(uniformity(x)), abs=0.01)
     assert even_energy(dimensions) == pytest.approx(float(hyperspherical_energy(x, 2, "geodesic")), rel=0.01)
+
+
+@pytest.mark.parametrize("t", [0.5, 2.0, 4.0])
+def test_the_discrepancy_of_uniform_points_is_nothing(t):
+    torch.manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(3000, 16, dtype=torch.double))
+    i, j = torch.triu_indices(len(x), len(x), 1)
+    kernel = torch.exp(-t * (x[i] - x[j]).square().sum(dim=1))
+    assert float(spherical_mmd(x, t)) == pytest.approx(
+        float(kernel.mean()) - math.exp(even_uniformity(16, t)), abs=1e-12
+    )
+    assert abs(float(spherical_mmd(x, t))) < 2e-4
+    cap = torch.nn.functional.normalize(x + 1)
+    assert float(spherical_mmd(cap, t)) > 0.05
 
 
 def test_closed_forms():

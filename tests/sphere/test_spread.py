@@ -18,8 +18,8 @@ def points(n=7, d=4, **options):
     return torch.randn(n, d, dtype=torch.float64, **options)
 
 
-ALL = [hs.variance_covariance, hs.koleo, lambda x: hs.sigreg(x, directions=5)]
-NAMES = ["variance_covariance", "koleo", "sigreg"]
+ALL = [hs.variance_covariance, hs.koleo, lambda x: hs.sigreg(x, directions=5), hs.losses.spherical_mmd]
+NAMES = ["variance_covariance", "koleo", "sigreg", "spherical_mmd"]
 EACH = pytest.mark.parametrize("loss", ALL, ids=NAMES)
 
 

@@ -15,7 +15,7 @@ from hypersphere.train import CapturedUpdate, Trainer
 from hypersphere.views import PIPELINES, Views
 from tests.networks import those_of
 
-OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "supervised")
+OURS = ("simclr", "simsiam", "moco", "infomin", "barlow", "vicreg", "supervised")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 

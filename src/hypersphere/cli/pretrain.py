@@ -24,7 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "method": (),  # all options that are in no other group
     "regularization": (
         *("energy", "energy_layers", "energy_s", "energy_metric", "energy_half_space", "energy_projection"),
-        *("uniformity", "uniformity_t", "variance_covariance", "koleo", "sigreg"),
+        *("uniformity", "uniformity_t", "variance_covariance", "koleo", "sigreg", "spherical_mmd"),
         *("orthogonality", "orthogonality_kind", "regularizer", "regularizer_weight"),
     ),
     "optimization": (
@@ -106,7 +106,7 @@ def default_config(given: Mapping[str, Any]) -> "Config":
     from hypersphere.sweeps.grid import DECIDE_DEFAULTS
 
     usual = {} if "data" in given else {"method": "byol"}
-    return recipe_for(**usual, **{name: given[name] for name in DECIDE_DEFAULTS if name in given})
+    return recipe_for(**{**usual, **{name: given[name] for name in DECIDE_DEFAULTS if name in given}})
 
 
 def _print_help(given: Mapping[str, Any]) -> None:

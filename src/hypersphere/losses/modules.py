@@ -10,6 +10,7 @@ from hypersphere.sphere import (
     info_nce,
     koleo,
     nt_xent,
+    spherical_mmd,
     uniformity,
     variance_covariance,
 )
@@ -212,6 +213,25 @@ class KoLeoLoss(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return koleo(x)
+
+
+class SphericalMMDLoss(nn.Module):
+    """`spherical_mmd` as a module: of the features of one view.
+
+    Args:
+        t: Scale of the kernel.
+
+    Example:
+        >>> round(hs.losses.SphericalMMDLoss()(torch.ones(4, 16)).item(), 2)
+        0.97
+    """
+
+    def __init__(self, t: float = 2.0) -> None:
+        super().__init__()
+        self.t = t
+
+    def forward(self, x: Tensor) -> Tensor:
+        return spherical_mmd(x, self.t)
 
 
 class EnergyLoss(nn.Module):

@@ -18,6 +18,7 @@ from hypersphere.methods.simclr import SimCLR
 from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
+from hypersphere.methods.vicreg import VICReg
 from hypersphere.util.option_fields import option
 from hypersphere.util.references import import_subclass, is_reference, reference_to
 
@@ -43,6 +44,7 @@ __all__ = [
     "Step",
     "Supervised",
     "SwAV",
+    "VICReg",
     "method_class",
     "name_of",
     "option",
@@ -55,6 +57,7 @@ METHODS: dict[str, type[Method]] = {
     "moco": MoCo,
     "infomin": InfoMin,
     "barlow": BarlowTwins,
+    "vicreg": VICReg,
     "supervised": Supervised,
     "swav": SwAV,
     "dino": DINO,

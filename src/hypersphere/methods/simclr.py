@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from hypersphere.distributed.collectives import gather
+from hypersphere.losses import dcl
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import ProjectorOptions
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
@@ -34,6 +35,7 @@ class SimCLR(Method):
         hidden: Hidden units of the projector, and of the predictor if there is one.
         projection: Outputs of the projector, and of the predictor if there is one.
         temperature: Temperature of the softmax.
+        decoupled: Whether the loss is DCL's (Yeh et al. 2022): the positive is not among the terms of the denominator.
 
     Example:
         >>> method = hs.methods.SimCLR(torch.nn.Flatten(), features=12, hidden=8, projection=4)
@@ -46,6 +48,8 @@ class SimCLR(Method):
     class Options(ProjectorOptions):
         temperature: float = option(0.5, above=0)
         """Temperature of the softmax."""
+        decoupled: bool = False
+        """Whether the positive is left out of the denominator, as in DCL, which needs no large batch."""
 
     recipes = {
         "default": {"energy_layers": ("projector",)},
@@ -69,12 +73,14 @@ class SimCLR(Method):
         projection: int = Options.projection,
         norm: Norm = "batch",
         temperature: float = Options.temperature,
+        decoupled: bool = Options.decoupled,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.projector = mlp(features, hidden, projection, norm)
-        self.temperature = temperature
+        self.temperature, self.decoupled = temperature, decoupled
 
     def forward(self, batch: Batch) -> Step:
         z1, z2 = each_view(nn.Sequential(self.encoder, self.projector), batch.views)
-        return self.step("nt_xent", nt_xent(gather(z1), gather(z2), self.temperature), z1, z2)
+        name, loss = ("dcl", dcl) if self.decoupled else ("nt_xent", nt_xent)
+        return self.step(name, loss(gather(z1), gather(z2), self.temperature), z1, z2)

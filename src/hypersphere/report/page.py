@@ -117,7 +117,16 @@ def _dynamics(runs: Sequence[RunData]) -> list[Markup]:
 
 
 def _is_regularized(config: Config) -> bool:
-    weights = ("uniformity", "energy", "orthogonality", "regularizer", "variance_covariance", "koleo", "sigreg")
+    weights = (
+        "uniformity",
+        "energy",
+        "orthogonality",
+        "regularizer",
+        "variance_covariance",
+        "koleo",
+        "sigreg",
+        "spherical_mmd",
+    )
     return any(getattr(config, name) for name in weights)
 
 

@@ -28,7 +28,7 @@ from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.runs.initial_weights import load_initial_weights
 from hypersphere.runs.machine import Execution
-from hypersphere.sphere import koleo, variance_covariance
+from hypersphere.sphere import koleo, spherical_mmd, variance_covariance
 from hypersphere.sphere.measures import uniformity_by_rows
 from hypersphere.sphere.spread import SigregLoss
 from hypersphere.train import Plan, Trainer
@@ -142,6 +142,7 @@ def projection_losses_of(config: Config) -> tuple[ProjectionLoss, ...]:
         "uniformity": (config.uniformity, partial(uniformity_by_rows, t=config.uniformity_t)),
         "variance_covariance": (config.variance_covariance, variance_covariance),
         "koleo": (config.koleo, koleo),
+        "spherical_mmd": (config.spherical_mmd, spherical_mmd),
         "sigreg": (config.sigreg, SigregLoss(seed=config.seed)),
     }
     return tuple(ProjectionLoss(name, weight, loss) for name, (weight, loss) in losses.items() if weight)

@@ -35,6 +35,7 @@ class RunOptions(TypedDict, total=False):
     variance_covariance: float
     koleo: float
     sigreg: float
+    spherical_mmd: float
     policy: Literal["data", "moco", "simclr", "infomin"]
     randaugment: int
     extra: str | Sequence[str]
@@ -89,6 +90,10 @@ class RunOptions(TypedDict, total=False):
     queue: int
     jigsaw: int
     redundancy: float
+    decoupled: bool
+    invariance: float
+    variance: float
+    covariance: float
     small_crops: int
     small_side: float
     prototypes: int

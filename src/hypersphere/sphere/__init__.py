@@ -12,7 +12,7 @@ from hypersphere.sphere.label_free import alpha_req, lidar, rankme, wasserstein_
 from hypersphere.sphere.losses import byol_loss, info_nce, nt_xent
 from hypersphere.sphere.measures import alignment, effective_rank, hyperspherical_energy, uniformity
 from hypersphere.sphere.sinkhorn import sinkhorn
-from hypersphere.sphere.spread import koleo, sigreg, variance_covariance
+from hypersphere.sphere.spread import koleo, sigreg, spherical_mmd, variance_covariance
 from hypersphere.sphere.unit import unit
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "sigreg",
     "sinkhorn",
     "spherical_kmeans",
+    "spherical_mmd",
     "uniformity",
     "unit",
     "variance_covariance",

@@ -1,4 +1,4 @@
-"""Other losses that spread features, to compare the uniformity loss with: VICReg, KoLeo, SIGReg.
+"""Other losses that spread features, to compare the uniformity loss with: VICReg, KoLeo, SIGReg, spherical MMD.
 
 Shapes: x is N (points) × D (dimensions). Half precision is computed and returned in float32, under autocast too.
 """
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hypersphere.sphere.measures import check_points
+from hypersphere.sphere.evenness import even_uniformity
+from hypersphere.sphere.measures import check_points, uniformity_by_rows
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.potentials import floor
 from hypersphere.sphere.unit import to_full_precision, unit, without_autocast
@@ -58,6 +59,37 @@ def variance_covariance(x: Tensor, variance: float = 1.0, covariance: float = 0.
     deviation = (matrix.diagonal() + VARIANCE_EPS).sqrt()
     others = matrix - matrix.diagonal().diag_embed()
     return variance * (gamma - deviation).relu().mean() + covariance * others.square().sum() / d
+
+
+def spherical_mmd(x: Tensor, t: float = 2.0) -> Tensor:
+    """Squared maximum mean discrepancy of features from the uniform distribution on the sphere (Gretton et al., 2012).
+
+    The kernel is k(x, y) = exp(−t ‖x − y‖²). If u is uniform, E k(x, u) = c is the same for all x. The unbiased
+    estimate is therefore the mean of k over the pairs i ≠ j minus c, which is exp(`uniformity`) − c. Its gradient is
+    that of `uniformity` times exp(uniformity): it fades as the features become even.
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are normalized to unit length.
+        t: Scale of the kernel.
+
+    Returns:
+        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision. 0 on average if the
+        features are uniform, and below 0 if they are more even than random ones.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix of at least two rows, or `t` is not above 0.
+
+    Example:
+        >>> round(hs.losses.spherical_mmd(torch.ones(4, 16)).item(), 2)  # all features coincide: 1 - c
+        0.97
+    """
+    check_points(x, "x")
+    if len(x) < 2:
+        raise ValueError(f"spherical_mmd needs at least two points, got {len(x)}: there is no pair")
+    if not 0 < t < math.inf:
+        raise ValueError(f"t must be finite and above 0, got {t}")
+    return uniformity_by_rows(x, t).exp() - math.exp(even_uniformity(x.shape[1], t))
 
 
 def koleo(x: Tensor) -> Tensor:
