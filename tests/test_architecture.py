@@ -19,10 +19,10 @@ ARROWS = {  # each package, or module at the top, and those before it that it im
     "optim": {"kernels"},
     "data": {"distributed", "views"},
     "methods": {"data", "distributed", "losses", "nn", "optim", "sphere"},
+    "train": {"data", "distributed", "methods", "nn", "optim"},
     "presets": set(),
     "probes": set(),
-    "config": {"methods", "presets"},
-    "train": {"data", "distributed", "methods", "nn", "optim"},
+    "config": {"data", "losses", "methods", "nn", "optim", "presets", "regularize", "train", "views"},
     "evaluate": {"data", "optim", "probes", "sphere", "views"},
     "diagnostics": {"evaluate", "kernels", "nn", "regularize", "sphere"},
     "runs": {

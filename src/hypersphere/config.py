@@ -1,4 +1,4 @@
-"""One run as data: every option that makes it, and its hash."""
+"""One run as data: every option that makes it, and its hash. Options are declared with what they configure."""
 
 import contextlib
 import dataclasses
@@ -9,19 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, cast, get_type_hints
 
+from hypersphere.data.options import DataSpec
 from hypersphere.errors import UserError, did_you_mean
+from hypersphere.losses.options import ProjectionLossOptions
 from hypersphere.methods import METHODS, Method, method_class
 from hypersphere.methods.options import SHARED_DEFAULTS, MultiCropOptions, method_options, own_parameters
 from hypersphere.methods.recipes import parse_name, published_recipe, recipe_on
+from hypersphere.nn.options import EncoderOptions
+from hypersphere.optim.options import OptimizerOptions
 from hypersphere.presets import data_options
-from hypersphere.util.cores import MOST_PROCESSES
-from hypersphere.util.option_fields import check_limits, coerce, option
+from hypersphere.regularize.options import RegularizerOptions
+from hypersphere.train.options import TrainingOptions
+from hypersphere.util.option_fields import check, check_limits, coerce, option
 from hypersphere.util.references import allow, is_allowed, is_reference
+from hypersphere.views.options import ViewOptions
 
-Precision = Literal["auto", "float32", "bfloat16", "float16"]
-Switch = Literal["auto", "on", "off"]
 RECIPE_VERSION = 1  # raise it whenever a default changes what a run computes
 _NO_DEFAULT = object()
 
@@ -34,7 +38,16 @@ class _Unused:
 
 
 @dataclass(frozen=True)
-class Config(_Unused):
+class Config(
+    _Unused,
+    TrainingOptions,
+    OptimizerOptions,
+    RegularizerOptions,
+    ProjectionLossOptions,
+    EncoderOptions,
+    ViewOptions,
+    DataSpec,
+):  # the first fields are those of the last class
     """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs.
 
     Options of a method are fields, too: `Config(method="moco")` is an instance of `config_type("moco")`, a subclass
@@ -52,154 +65,12 @@ class Config(_Unused):
         100
     """
 
-    data: str = "cifar10"
-    """Dataset: a name (`hypersphere data` lists them); a folder of images or videos; a .zip, .tar, .parquet, .npz or
-    .npy file; or a function that makes them, as package.module:function."""
-    holdout: Literal["validation", "test"] = "validation"
-    """Images to measure accuracy on: a part of the training set, to choose options by, or the test set."""
-    root: Path | None = option(None, hashed=False)
-    """Folder of the data files (None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data). With --resume of a run on a
-    folder of images that has moved: its new location."""
-    labels: str | None = None
-    """CSV file with the labels of images: columns path (or filename, image_id, …), relative to the folder, and label
-    (or class, target, …); optionally split (train, val, test) and group, such as a patient, which is held out as a
-    whole (None: names of subfolders)."""
-    white: int | None = option(None, least=255, most=65535)
-    """Value of white in images of more than 8 bits, such as 4095 for 12-bit data; larger values are white, too (None:
-    65535, and 1 for floats)."""
-    mean: tuple[float, ...] = ()
-    """Mean of each channel, from 0 to 1, for the normalization of your own images (none: measured; for colour images
-    that of ImageNet)."""
-    std: tuple[float, ...] = ()
-    """Standard deviation of each channel, as `mean`."""
-    frames: int = option(16, least=1, most=10_000)
-    """Frames of each video, evenly spaced."""
-    size: int | None = option(None, least=8, most=1024)
-    """Side of the encoder's input in pixels, for images of your own (None: by their size)."""
-    crop_min: float | None = option(None, above=0, most=1)
-    """Smallest share of the image's area that a random crop keeps (None: the dataset's recipe)."""
-
-    encoder: str = "torchvision/resnet18"
-    """Encoder: torchvision/resnet18, timm/vit_small_patch16_224 or any other of theirs, hypersphere/alexnet or
-    hypersphere/digits; or your own, as package.module:function."""
-    init: str | None = None
-    """Weights that the encoder starts from: a .safetensors or .pt file, a run's folder, an exported encoder; or
-    pretrained, for those of torchvision or timm. The hash covers this name, not the weights (None: random)."""
-    stem: Literal["cifar", "imagenet"] = "cifar"
-    """First layers of a ResNet: cifar keeps small images at full size."""
-    norm: Literal["batch", "group", "none"] = "batch"
-    """Normalization in encoder and heads; group also standardizes the encoder's weights."""
-    freeze_patches: bool = False
-    """Whether the patch projection of a vision transformer keeps its first weights, which stabilizes training."""
-    dimensions: int | None = option(None, least=2)
-    """Outputs of the encoder (None: its own number); 2 puts features on the circle."""
-
     method: str = "byol"
     """Method: a name (`hypersphere methods` lists them), or your own, as package.module:Class."""
-    uniformity: float = option(0.0, least=0)
-    """Weight of the uniformity loss of the projections (0: off)."""
-    uniformity_t: float = option(2.0, above=0, used_if=lambda config: config.uniformity)
-    """Scale t of the uniformity loss."""
-    variance_covariance: float = option(0.0, least=0)
-    """Weight of VICReg's variance and covariance losses of the projections (0: off)."""
-    koleo: float = option(0.0, least=0)
-    """Weight of the KoLeo loss, of distances to nearest neighbours, of the projections (0: off)."""
-    sigreg: float = option(0.0, least=0)
-    """Weight of the SIGReg loss, of the distance to a normal distribution in random directions, of the projections (0:
-    off)."""
-    spherical_mmd: float = option(0.0, least=0)
-    """Weight of the squared maximum mean discrepancy of the projections from the uniform distribution on the sphere (0:
-    off)."""
-    policy: Literal["data", "moco", "simclr", "infomin"] = "data"
-    """Augmentations: those of the dataset's recipe (on photographs, BYOL's), or those of another method on
-    photographs."""
-    randaugment: int = option(0, least=0, most=64)
-    """Operations of RandAugment on each view, after the other augmentations; InfoMin has 2."""
     extra: tuple[str, ...] = ()
     """Deprecated: pass options of your own method by their names. Options as name=value."""
-    energy: float = option(0.0, least=0)
-    """Weight of the hyperspherical energy of the networks' weights (0: off)."""
-    energy_s: float = option(2.0, least=0, used_if=lambda config: config.energy)
-    """Power s of the energy; 0 is the logarithmic energy."""
-    energy_metric: Literal["euclidean", "geodesic"] = option("geodesic", used_if=lambda config: config.energy)
-    """Distance between neurons; geodesic is the angular energy."""
-    energy_half_space: bool = option(False, used_if=lambda config: config.energy)
-    """Whether the negatives of the neurons count, too."""
-    energy_projection: int | None = option(None, least=2, used_if=lambda config: config.energy)
-    """Dimensions of 20 random subspaces to average the energy over (None: the energy in the whole space)."""
-    orthogonality: float = option(0.0, least=0)
-    """Weight of the deviation of the networks' weights from orthonormal ones, in `energy_layers` (0: off)."""
-    orthogonality_kind: Literal["soft", "srip"] = option("soft", used_if=lambda config: config.orthogonality)
-    """Norm of the deviation: squared Frobenius (soft) or spectral (srip)."""
-    regularizer: str | None = None
-    """Regularizer of your own for the networks' weights in `energy_layers`, as package.module:Class: a subclass of
-    hypersphere.regularize.WeightRegularizer."""
-    regularizer_weight: float = option(1.0, least=0, used_if=lambda config: config.regularizer)
-    """Weight of your own regularizer."""
-    energy_layers: tuple[str, ...] = option(
-        ("projector", "predictor"), used_if=lambda config: config.energy or config.orthogonality or config.regularizer
-    )
-    """Networks, or name patterns of layers, to regularize; heads: all networks except the encoder."""
-
-    epochs: int = option(300, least=1)
-    """Passes over the images."""
-    batch: int = option(1024, least=2)
-    """Images per step."""
-    micro_batch: int | None = option(None, least=2)
-    """Images computed at once; gradients add up to those of a batch (None: the batch). BatchNorm, SimCLR's negatives
-    and the uniformity loss see only these."""
-    optimizer: Literal["lars", "sgd", "adamw"] = "lars"
-    """Optimizer."""
-    lr: float = option(1.5, above=0)
-    """Peak learning rate for a batch of 256; it scales with the batch."""
-    warmup: int | None = None
-    """Epochs of linear warm-up before the cosine decay (None: 10, or a tenth of a shorter run)."""
-    weight_decay: float = option(1e-6, least=0)
-    """Weight decay; biases and norms have none."""
-    weight_decay_end: float | None = option(None, least=0)
-    """Weight decay at the end of the run, reached along half a cosine (None: constant)."""
-    momentum: float = option(0.9, least=0, below=1, used_if=lambda config: config.optimizer != "adamw")
-    """Momentum of LARS and SGD."""
-    trust: float = option(0.001, above=0, used_if=lambda config: config.optimizer == "lars")
-    """Step length of LARS relative to the norm of the weights."""
-    clip: float | None = option(None, above=0)
-    """Largest norm of each weight's gradient; longer ones are shortened to it (None: no limit)."""
-    seed: int = option(0, least=0, below=2**32)
-    """Seed of weights, order of images and views."""
-    precision: Precision = option("auto", hashed=False)
-    """Precision of the networks; auto: bfloat16 on a GPU that supports it, else float32."""
-
-    device: str = option("auto", hashed=False)
-    """Device: cpu, cuda, cuda:1, mps; auto: the GPU if there is one."""
-    kernels: Switch = option("auto", hashed=False)
-    """Fused Triton kernels; auto: on a GPU if Triton is installed. off: the reference operations."""
-    graph: Switch = option("auto", hashed=False)
-    """Record a step as a CUDA graph and replay it; auto: on a GPU, except with float16."""
-    compile: Switch = option("auto", hashed=False)
-    """torch.compile the method, which takes a minute at the start: for encoders without kernels here. auto: off."""
-    layout: Literal["auto", "channels_last", "contiguous"] = option("auto", hashed=False)
-    """Memory layout of images; auto: channels_last on a GPU."""
-    workers: int | None = option(None, least=0, most=MOST_PROCESSES, hashed=False)
-    """Processes that decode image files (None: one for each core with a GPU, else none)."""
-    cache: Literal["auto", "gpu", "memory", "disk", "off"] = option("auto", hashed=False)
-    """Where decoded image files are kept, so that each is decoded once: in GPU memory, in memory, or on disk, where
-    later runs find them ($HYPERSPHERE_CACHE, or ~/.cache/hypersphere/decoded). auto: the first with enough room; off:
-    files are decoded in every epoch."""
-    timeout: float = option(600.0, above=0, hashed=False)
-    """Seconds to wait for a rank that does not answer before all ranks stop."""
     out: Path | None = option(None, hashed=False)
     """Folder of the run (None: a new one in runs/)."""
-    save_every: int | None = option(None, least=1, hashed=False)
-    """Steps between checkpoints (None: two minutes); one is also written at the end and on Ctrl-C."""
-    log_every: int = option(10, least=1, hashed=False)
-    """Steps between lines of metrics.jsonl."""
-    knn_every: int = option(10, least=0, hashed=False)
-    """Epochs between measurements of k-NN accuracy and others on held-out images; if these are the test set, on some
-    training images. The first and the last epoch are measured, too (0: never)."""
-    track: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = option((), hashed=False)
-    """Services that get a copy of metrics.jsonl: Weights & Biases, MLflow; TensorBoard does if it is installed."""
-    on_collapse: Literal["warn", "stop"] = option("warn", hashed=False)
-    """Whether a run warns or stops if the features collapse."""
 
     def __new__(cls, *args: Any, **options: Any) -> "Config":
         return object.__new__(config_type(options.get("method", cls.method)) if cls is Config else cls)
@@ -211,21 +82,10 @@ class Config(_Unused):
             check_limits(declared, value)
             object.__setattr__(self, name, value)
         shorter = self.warmup is None or 0 <= self.warmup < self.epochs
-        self._check("warmup", shorter, f"less than `epochs` {self.epochs}")
-        divides = self.micro_batch is None or self.batch % self.micro_batch == 0
-        self._check("micro_batch", divides, f"a divisor of `batch` {self.batch}")
-        importable = self.regularizer is None or is_reference(self.regularizer)
-        self._check("regularizer", importable, "a class of your own, as package.module:Class")
-        same = len(self.mean) == len(self.std) and all(std > 0 for std in self.std)
-        self._check("std", same, f"above 0, and as many numbers as `mean` {self.mean}")
-        self._check("energy_layers", len(self.energy_layers) > 0, "at least one name")
-        for base in type(self).__mro__:  # the checks of the method's options
+        check(self, "warmup", shorter, f"less than `epochs` {self.epochs}")
+        for base in type(self).__mro__:  # the checks of groups and of the method's options
             if not issubclass(base, Config) and "__post_init__" in vars(base):
                 base.__post_init__(self)  # type: ignore[attr-defined]
-
-    def _check(self, name: str, right: bool, expected: str) -> None:
-        if not right:
-            raise UserError(f"`{name}` must be {expected}, got {getattr(self, name)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _from_process, (self.to_json(),)

@@ -4,11 +4,12 @@ Contains the sources (named datasets, folders, tar files, arrays, dataset object
 Imports only `views`, `distributed` and `util`.
 """
 
-from hypersphere.data.dataset import Dataset, DataSpec, Holdout, Split
+from hypersphere.data.dataset import Dataset, Split
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.loader import Batch, Loader
 from hypersphere.data.named_datasets import FILE_SOURCES, SOURCES, default_root, list_data, load_data
+from hypersphere.data.options import DataSpec, Holdout
 from hypersphere.data.splits import balanced
 
 __all__ = [

@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from hypersphere.data.images import Images
-from hypersphere.data.pixel_cache import Place
+from hypersphere.data.options import DataSpec, Holdout
 from hypersphere.data.splits import drawn, evenly, of_each_class
 from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.data.worker_stream import default_workers
@@ -21,74 +21,10 @@ from hypersphere.views import ViewPipeline, folder_pipeline
 if TYPE_CHECKING:
     from hypersphere.data.normalization import Normalization
 
-Holdout = Literal["validation", "test"]
 ImageSet = Images | StreamedImages
 Unreadable = dict[Path | str, str]  # image → reason why it could not be read
 MOST_IN_MEMORY = (20_000, 5_000)  # most training and held-out images to decode into memory
 USUAL_SIZE = 224  # default side of the encoder's input, in pixels
-
-
-class DataOptions(Protocol):
-    """The options of a `Config` that concern the dataset."""
-
-    @property
-    def data(self) -> str: ...
-    @property
-    def holdout(self) -> "Holdout": ...
-    @property
-    def labels(self) -> str | None: ...
-    @property
-    def white(self) -> int | None: ...
-    @property
-    def mean(self) -> tuple[float, ...]: ...
-    @property
-    def std(self) -> tuple[float, ...]: ...
-    @property
-    def frames(self) -> int: ...
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def root(self) -> Path | None: ...
-    @property
-    def workers(self) -> int | None: ...
-    @property
-    def cache(self) -> Place: ...
-
-
-class DataSpec(NamedTuple):
-    """Data options without a config, for `Dataset.resolve`.
-
-    Attributes:
-        data: Name of a dataset, path of images of any kind, or `package.module:function`.
-        holdout: "validation" holds out part of the training images, "test" the test set.
-        labels: CSV file with the labels of a folder's images.
-        white: Value of white in images of more than 8 bits (None: 65535, and 1 for floats).
-        mean: Mean of each channel of images of your own; its length is the number of channels (none: three channels,
-            normalized as ImageNet).
-        std: Standard deviation of each channel.
-        frames: Frames of each video.
-        size: Side of the encoder's input in pixels (None: 224 for folders and arrays; `hs.pretrain`
-            chooses it from the images).
-        root: Folder of the files of a named dataset, or the new location of a folder that has moved.
-        workers: Number of worker processes that read images (None: chosen from the number of cores).
-        cache: Where decoded image files are kept: "gpu", "memory", "disk", "auto" or "off".
-
-    Example:
-        >>> hs.data.DataSpec("digits").holdout
-        'validation'
-    """
-
-    data: str
-    holdout: Holdout = "validation"
-    labels: str | None = None
-    white: int | None = None
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    frames: int = 16
-    size: int | None = None
-    root: Path | None = None
-    workers: int | None = None
-    cache: Place = "auto"
 
 
 class Split(NamedTuple):
@@ -165,11 +101,11 @@ class Dataset(ABC):
     has_recipe: ClassVar[bool] = False
     voting = Voting(20, 0.07)
 
-    def __init__(self, name: str, options: DataOptions) -> None:
+    def __init__(self, name: str, options: DataSpec) -> None:
         self.name, self.options = name, options
 
     @staticmethod
-    def resolve(options: DataOptions) -> "Dataset":
+    def resolve(options: DataSpec) -> "Dataset":
         """Find the dataset that `options.data` names.
 
         Args:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.bands import in_number
-from hypersphere.data.dataset import Dataset, DataSpec, ImageSet
+from hypersphere.data.dataset import Dataset, ImageSet
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
+from hypersphere.data.options import DataSpec
 from hypersphere.data.tar_members import file_or_member
 from hypersphere.data.worker_stream import Reader
 from hypersphere.errors import UserError

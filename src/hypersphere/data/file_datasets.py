@@ -14,10 +14,11 @@ from typing import Any, NotRequired, TypedDict
 import torch
 
 from hypersphere.data.compressed_tar import decompressed
-from hypersphere.data.dataset import Dataset, Hints, Holdout, Split, Unreadable
+from hypersphere.data.dataset import Dataset, Hints, Split, Unreadable
 from hypersphere.data.file_tree import Archive, FileTree, Folder, Videos
 from hypersphere.data.folder import Listing, classes_below, deepest_folder, is_image, labelled_below
 from hypersphere.data.label_table import parts_from
+from hypersphere.data.options import Holdout
 from hypersphere.data.splits import PARTS, held_out_of, test_of
 from hypersphere.data.survey import Survey, survey
 from hypersphere.data.tar_files import list_shards

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from hypersphere.data import cifar, imagenet, imagenette, stl10
-from hypersphere.data.dataset import USUAL_SIZE, DataOptions, Dataset, DataSpec, Holdout, Split, Voting
+from hypersphere.data.dataset import USUAL_SIZE, Dataset, Split, Voting
 from hypersphere.data.fetch import Archive
 from hypersphere.data.file_datasets import FILES, save_files, saved_files
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
+from hypersphere.data.options import DataSpec, Holdout
 from hypersphere.data.splits import balanced, drawn
 from hypersphere.errors import UserError
 from hypersphere.views import PIPELINES, ViewPipeline, folder_pipeline
@@ -61,7 +62,7 @@ class NamedDataset(Dataset):
 
     has_recipe = True
 
-    def __init__(self, name: str, options: DataOptions) -> None:
+    def __init__(self, name: str, options: DataSpec) -> None:
         super().__init__(name, options)
         source = SOURCES.get(name) or FILE_SOURCES[name]
         self.voting = Voting(source.neighbours, source.temperature)

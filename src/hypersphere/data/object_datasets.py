@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.bands import MOST_CHANNELS, Unreadable, to_bytes
-from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Hints, Holdout, ImageSet, Split
+from hypersphere.data.dataset import Dataset, Hints, ImageSet, Split
 from hypersphere.data.file_datasets import classes_in_words
 from hypersphere.data.images import Images, fingerprint
 from hypersphere.data.normalization import Normalization, measure
+from hypersphere.data.options import DataSpec, Holdout
 from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
 from hypersphere.data.torch_datasets import Items, is_item_dataset, labels_of
 from hypersphere.errors import UserError, first_line
@@ -56,7 +57,7 @@ class ObjectDataset(Dataset):
 
     ignored = frozenset({"labels", "frames"})
 
-    def __init__(self, name: str, options: DataOptions, make: Callable[[], Any]) -> None:
+    def __init__(self, name: str, options: DataSpec, make: Callable[[], Any]) -> None:
         super().__init__(name, options)
         self.make = make
 
@@ -172,7 +173,7 @@ def remember(given: Any, white: int | None = None) -> ObjectDataset:
     return _GIVEN.setdefault(name, _with_parts(name, DataSpec(name, white=white), lambda: given, parts))
 
 
-def remembered(name: str, options: DataOptions) -> ObjectDataset:
+def remembered(name: str, options: DataSpec) -> ObjectDataset:
     """The dataset that `remember` gave this name. If there is none, using its images raises a UserError."""
     known = _GIVEN.get(name)
     if known is None:
@@ -185,7 +186,7 @@ def _forgotten(name: str) -> Any:
     raise UserError(f"{name} was an object in memory: {advice}")
 
 
-def _with_parts(name: str, options: DataOptions, make: Callable[[], Any], parts: dict[str, Any]) -> ObjectDataset:
+def _with_parts(name: str, options: DataSpec, make: Callable[[], Any], parts: dict[str, Any]) -> ObjectDataset:
     dataset = ObjectDataset(name, options, make)
     dataset.parts = parts
     return dataset

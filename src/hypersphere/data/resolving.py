@@ -1,11 +1,12 @@
 """Resolve the option `data` to a dataset class. This is the only place that distinguishes kinds of data."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hypersphere.data.compressed_tar import OPENERS
-from hypersphere.data.dataset import DataOptions, Dataset, DataSpec
+from hypersphere.data.dataset import Dataset
 from hypersphere.data.file_datasets import (
     CompressedTarDataset,
     FolderDataset,
@@ -24,6 +25,7 @@ from hypersphere.data.object_datasets import (
     remember,
     remembered,
 )
+from hypersphere.data.options import DataSpec
 from hypersphere.data.parquet_images import has_images, read_parquet
 from hypersphere.data.videos import is_video
 from hypersphere.errors import UserError, did_you_mean
@@ -39,7 +41,7 @@ SAVED_BY_HUGGING_FACE = ({"dataset_dict.json"}, {"state.json", "dataset_info.jso
 DEFAULTS = DataSpec("")
 
 
-def resolve(options: DataOptions) -> Dataset:
+def resolve(options: DataSpec) -> Dataset:
     """See `Dataset.resolve`."""
     data = options.data
     if data in SOURCES:
@@ -74,7 +76,7 @@ def resolve(options: DataOptions) -> Dataset:
     raise UserError(f"unknown `data` {data!r}{did_you_mean(data, names)} ({known})")
 
 
-def _folder(path: str, options: DataOptions) -> Dataset:
+def _folder(path: str, options: DataSpec) -> Dataset:
     """The dataset in a folder, by the files in it: images, unless there are none."""
     if any(all(os.path.isfile(os.path.join(path, f)) for f in files) for files in SAVED_BY_HUGGING_FACE):
         return ObjectDataset(path, options, lambda: _load_from_disk(path))
@@ -102,16 +104,16 @@ def dataset_of(data: Any, options: DataSpec = DEFAULTS) -> Dataset:
         UserError: If it is none of these.
     """
     if isinstance(data, str | os.PathLike):
-        return resolve(options._replace(data=os.fspath(data)))
+        return resolve(replace(options, data=os.fspath(data)))
     if callable(data) and not hasattr(data, "__getitem__"):
         reference = reference_to(data)
         if reference is None:
             raise UserError(f"`data` must be {KINDS}, got {type(data).__name__}")
-        return resolve(options._replace(data=reference))
+        return resolve(replace(options, data=reference))
     if not is_object(data):
         raise UserError(f"`data` must be {KINDS}, got {type(data).__name__}")
     known = remember(data, options.white)
-    return resolve(options._replace(data=known.name))
+    return resolve(replace(options, data=known.name))
 
 
 def _load_from_disk(path: str) -> Any:

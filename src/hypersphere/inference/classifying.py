@@ -1,7 +1,7 @@
 """Make a classifier of an encoder and labelled images: an exported folder with a head."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -250,7 +250,7 @@ def _labelled_split(
         )
         dataset = dataset_of(where, spec)
         if not dataset.takes_root(begun=False):
-            dataset = dataset_of(where, spec._replace(root=None))
+            dataset = dataset_of(where, replace(spec, root=None))
         split = dataset.split(holdout)
     if not split.train.classes or not split.apart:
         how = "pass a folder with a subfolder for each class, or a CSV file of `labels`"

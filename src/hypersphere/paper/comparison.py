@@ -3,7 +3,20 @@
 from hypersphere.paper.cells import Cell, Row, Table
 
 METHODS = (
-    *("byol", "simclr", "simsiam", "moco", "infomin", "barlow", "supervised", "swav", "dino", "deepcluster", "obow"),
+    *(
+        "byol",
+        "simclr",
+        "simsiam",
+        "moco",
+        "infomin",
+        "barlow",
+        "vicreg",
+        "supervised",
+        "swav",
+        "dino",
+        "deepcluster",
+        "obow",
+    ),
 )
 REGULARIZERS = {"": "–", "-mhe": "MHE", "-uni": "Uni"}
 # k-NN accuracy in lightly's benchmark: 200 epochs, batch 512

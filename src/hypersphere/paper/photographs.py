@@ -7,7 +7,7 @@ EPOCHS = 50
 RATES = (1, 2, 4)  # of the recipe's learning rate
 METHODS = (
     *("byol", "byol-uni", "byol-mhe", "simclr", "simclr-uni", "moco", "swav", "dino", "deepcluster"),
-    *("barlow", "simsiam"),
+    *("barlow", "vicreg", "simsiam"),
 )
 SETTING = {"encoder": "torchvision/resnet18", "size": 128, "holdout": "validation", "epochs": EPOCHS}
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 
 from hypersphere import __version__
-from hypersphere.config import Config, Precision, Switch
+from hypersphere.config import Config
 from hypersphere.errors import UserError, first_line
 from hypersphere.kernels import HAS_TRITON, without_kernels
+from hypersphere.train.options import Precision, Switch
 from hypersphere.util.launcher import launched, local_rank_and_size
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import torch
 
-from hypersphere.config import Precision, Switch
+from hypersphere.train.options import Precision, Switch
 
 
 class RunOptions(TypedDict, total=False):

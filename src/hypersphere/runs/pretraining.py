@@ -243,7 +243,7 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     if wanted.labels == located(saved).labels:  # older runs keep the path as the user wrote it, as does their hash
         wanted = wanted.replace(labels=saved.labels)
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
-    for name in differing:
+    for name in sorted(differing, key=lambda name: name != "method"):  # another method explains other differences
         conflict = f"its {name} is {getattr(saved, name)!r}, not {getattr(wanted, name)!r}"
         moved = name == "data" and os.path.isdir(wanted.data) and Dataset.resolve(saved).takes_root(begun=True)
         advice = (

@@ -1,6 +1,7 @@
 """A method's recipe on whatever data and encoder one names, by what is found there."""
 
 import os
+from dataclasses import fields
 from typing import Any
 
 from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
@@ -23,7 +24,8 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     Without a method, it is the one that `recommend` finds for these images, with its options.
     """
     options = coerce_options(method, options)  # a mistake is reported before anything is searched
-    dataset = dataset_of(data, DataSpec("", **{name: options[name] for name in DataSpec._fields if name in options}))
+    given = {one.name: options[one.name] for one in fields(DataSpec) if one.name in options}
+    dataset = dataset_of(data, DataSpec(**given))
     hints, suggested, chosen = dataset.recipe_hints(), {}, ""
     if method is None:
         choice = recommended_for(dataset, options.get("size"))

@@ -84,6 +84,12 @@ def check_limits(declared: Field[Any], value: Any) -> None:
         raise UserError(f"`{declared.name}` must be {limits}, got {value}")
 
 
+def check(options: object, name: str, right: bool, expected: str) -> None:
+    """Raise a `UserError` that says what an option must be, unless it is right."""
+    if not right:
+        raise UserError(f"`{name}` must be {expected}, got {getattr(options, name)}")
+
+
 def coerce(name: str, kind: Any, value: Any) -> Any:
     """Return a value in the type of its field: 10 as 10.0, "a" as Path("a") or ("a",).
 

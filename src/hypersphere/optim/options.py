@@ -1,0 +1,28 @@
+"""Options of a run that concern its optimizer."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hypersphere.util.option_fields import option
+
+
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """Optimizer, learning rate and decay."""
+
+    optimizer: Literal["lars", "sgd", "adamw"] = "lars"
+    """Optimizer."""
+    lr: float = option(1.5, above=0)
+    """Peak learning rate for a batch of 256; it scales with the batch."""
+    warmup: int | None = None
+    """Epochs of linear warm-up before the cosine decay (None: 10, or a tenth of a shorter run)."""
+    weight_decay: float = option(1e-6, least=0)
+    """Weight decay; biases and norms have none."""
+    weight_decay_end: float | None = option(None, least=0)
+    """Weight decay at the end of the run, reached along half a cosine (None: constant)."""
+    momentum: float = option(0.9, least=0, below=1, used_if=lambda config: config.optimizer != "adamw")
+    """Momentum of LARS and SGD."""
+    trust: float = option(0.001, above=0, used_if=lambda config: config.optimizer == "lars")
+    """Step length of LARS relative to the norm of the weights."""
+    clip: float | None = option(None, above=0)
+    """Largest norm of each weight's gradient; longer ones are shortened to it (None: no limit)."""
