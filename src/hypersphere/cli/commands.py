@@ -34,6 +34,7 @@ COMMANDS: dict[str, Command] = {
     "export": Command("use", "RUN", "Write the encoder as safetensors or ONNX, with a model card"),
     "reproduce": Command("research", "[NAME]", "Run the paper's tables and figures and show what is missing"),
     "bench": Command("research", "", "Measure how fast this machine trains"),
+    "speedrun": Command("research", "[METHOD]", "Time how long training to a given accuracy takes"),
 }
 
 
