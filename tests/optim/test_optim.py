@@ -1,3 +1,4 @@
+import copy
 import itertools
 import math
 
@@ -5,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.optim import LARS, build_optimizer, scaled, warmup_cosine
+from hypersphere.optim import LARS, Muon, build_optimizer, scaled, warmup_cosine
+from hypersphere.optim.muon import orthogonalized
 
 
 def test_lars_is_its_equations():
@@ -32,6 +34,62 @@ def test_lars_is_its_equations():
         torch.testing.assert_close(p.detach().double(), value, rtol=1e-5, atol=1e-6)
 
 
+def test_muon_is_torchs_for_matrices_and_adamw_for_vectors():
+    torch.manual_seed(0)
+    shapes = [(6, 4), (4, 6), (6, 4), (8, 3, 3, 3), (5,), (1,)]
+    ours = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    theirs = [nn.Parameter(w.detach().flatten(1).clone() if w.ndim > 1 else w.detach().clone()) for w in ours]
+    given = {"lr": 0.02, "weight_decay": 0.1}
+    optimizer = Muon([{"params": ours, "adapt": True}], momentum=0.9, **given)
+    vectors = torch.optim.AdamW([w for w in theirs if w.ndim == 1], **given)
+    oracles = [vectors]
+    if hasattr(torch.optim, "Muon"):  # of torch 2.9 and newer; it orthogonalizes in bfloat16
+        matrices = [w for w in theirs if w.ndim == 2]
+        oracles.append(torch.optim.Muon(matrices, momentum=0.9, adjust_lr_fn="match_rms_adamw", **given))
+    for _ in range(4):
+        for w, other in zip(ours, theirs, strict=True):
+            w.grad = torch.randn_like(w)
+            other.grad = w.grad.view_as(other).clone()
+        optimizer.step()
+        for oracle in oracles:
+            oracle.step()
+    for w, other in zip(ours, theirs, strict=True):
+        exact = w.ndim == 1
+        if exact or len(oracles) > 1:
+            torch.testing.assert_close(w.view_as(other), other, rtol=0, atol=1e-6 if exact else 4e-3)
+
+
+def test_steps_of_muon_are_nearly_orthogonal_and_as_large_as_adamws():
+    torch.manual_seed(0)
+    for shape in [(16, 64), (64, 16), (32, 32)]:
+        values = torch.linalg.svdvals(orthogonalized(torch.randn(3, *shape, dtype=torch.double)))
+        assert 0.6 < values.min() < values.max() < 1.3
+        w = nn.Parameter(torch.zeros(shape))
+        w.grad = torch.randn(shape)
+        Muon([w], lr=0.1).step()
+        assert w.detach().square().mean().sqrt().item() == pytest.approx(0.02, rel=0.25)
+    assert torch.equal(orthogonalized(torch.zeros(1, 2, 3)), torch.zeros(1, 2, 3))
+
+
+def test_a_muon_that_is_resumed_makes_the_same_steps():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3))
+    twin = copy.deepcopy(model)
+    one, other = Muon(model.parameters(), lr=0.1, weight_decay=0.1), Muon(twin.parameters(), lr=0.1, weight_decay=0.1)
+    for step in range(4):
+        x = torch.randn(4, 1, 5, 5)
+        for network, optimizer in ((model, one), (twin, other)):
+            optimizer.zero_grad()
+            network(x).pow(3).sum().backward()
+            optimizer.step()
+        if step == 1:
+            saved = other.state_dict()
+            other = Muon(twin.parameters(), lr=0.1, weight_decay=0.1)
+            other.load_state_dict(saved)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_without_adaptation_lars_is_sgd():
     a, b = (nn.Linear(5, 4) for _ in range(2))
     b.load_state_dict(a.state_dict())
@@ -54,7 +112,7 @@ def test_lars_takes_its_learning_rate_as_a_tensor():
     torch.testing.assert_close(one, two)
 
 
-@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw", "muon"])
 def test_only_weights_are_decayed(name):
     weight, bias = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3))
     groups = [{"params": [weight]}, {"params": [bias], "weight_decay": 0.0, "adapt": False}]
@@ -65,11 +123,11 @@ def test_only_weights_are_decayed(name):
     optimizer.step()
     assert (weight < 1).all()
     assert (bias == 1).all()
-    with pytest.raises(ValueError, match="lars, sgd, adamw"):
+    with pytest.raises(ValueError, match="lars, sgd, adamw, muon"):
         build_optimizer("adam", groups, weight_decay=0, momentum=0, trust=0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw", "muon"])
 def test_a_decay_that_moves_is_at_each_step_a_fixed_one(name):
     """0.1 to 0.5 along half a cosine; of weights alone."""
     torch.manual_seed(0)

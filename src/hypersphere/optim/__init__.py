@@ -1,4 +1,4 @@
-"""Optimizers by name (LARS, SGD, AdamW), and schedules as functions of the step.
+"""Optimizers by name (LARS, SGD, AdamW, Muon), and schedules as functions of the step.
 
 `build_optimizer` sets up the parameter groups of a method; the training loop sets learning rate and progress.
 
@@ -13,11 +13,12 @@ import torch
 from hypersphere.optim.clip import clip_gradients
 from hypersphere.optim.decay import scheduled_decay
 from hypersphere.optim.lars import LARS
+from hypersphere.optim.muon import Muon
 from hypersphere.optim.schedules import rising, scaled, warmup_cosine
 
-__all__ = ["LARS", "Optimizer", "build_optimizer", "rising", "scaled", "warmup_cosine"]
+__all__ = ["LARS", "Muon", "Optimizer", "build_optimizer", "rising", "scaled", "warmup_cosine"]
 
-Optimizer = Literal["lars", "sgd", "adamw"]
+Optimizer = Literal["lars", "sgd", "adamw", "muon"]
 
 
 def build_optimizer(
@@ -38,10 +39,10 @@ def build_optimizer(
     group with `fixed` keeps `peak`.
 
     Args:
-        name: "lars", "sgd" or "adamw".
+        name: "lars", "sgd", "adamw" or "muon".
         groups: Parameter groups, as for any torch optimizer.
         weight_decay: Weight decay of groups without their own.
-        momentum: Momentum of LARS and SGD.
+        momentum: Momentum of LARS, SGD and Muon.
         trust: Trust coefficient of LARS.
         weight_decay_end: If given, the decay follows half a cosine from `weight_decay` to this.
         peak: Learning rate of groups with `fixed`.
@@ -90,4 +91,6 @@ def _make_optimizer(
         case "adamw":
             on_gpu = all(p.is_cuda for group in groups for p in group["params"])
             return torch.optim.AdamW(groups, lr=0.0, capturable=on_gpu)
+        case "muon":
+            return Muon(groups, lr=0.0, momentum=momentum)
     raise ValueError(f"optimizer must be one of {', '.join(get_args(Optimizer))}, got {name!r}")

@@ -1,10 +1,13 @@
 """Our table `photographs`: which method learns most from ten thousand photographs, each with the same effort."""
 
+from typing import Any
+
 from hypersphere.config import recipe
 from hypersphere.paper.cells import Cell, Row, Table
 
 EPOCHS = 50
 RATES = (1, 2, 4)  # of the recipe's learning rate
+MUON_RATES = (0.001, 0.004)
 METHODS = (
     *("byol", "byol-uni", "byol-mhe", "simclr", "simclr-uni", "moco", "swav", "dino", "deepcluster"),
     *("barlow", "vicreg", "simsiam"),
@@ -13,17 +16,28 @@ SETTING = {"encoder": "torchvision/resnet18", "size": 128, "holdout": "validatio
 
 
 def _row(method: str, rate: int) -> Row:
-    lr = round(rate * recipe(method, "imagenette-160").lr, 6)
+    usual = recipe(method, "imagenette-160")
     name = f"photographs-{method}" + f"-lr{rate}" * (rate > 1)
-    cell = Cell(name, method, "imagenette-160", {**SETTING, "lr": lr}, probes=("linear-cached", "knn"))
-    return Row((method, f"{lr:g}"), cell, {})
+    return _trial(name, method, lr=round(rate * usual.lr, 6))
+
+
+def _muon(method: str, lr: float) -> Row:
+    return _trial(f"photographs-{method}-muon{lr:g}", method, optimizer="muon", lr=lr, weight_decay=0.01)
+
+
+def _trial(name: str, method: str, **options: Any) -> Row:
+    cell = Cell(name, method, "imagenette-160", {**SETTING, **options}, probes=("linear-cached", "knn"))
+    return Row((method, cell.config(0).optimizer, f"{options['lr']:g}"), cell, {})
 
 
 PHOTOGRAPHS = Table(
     "photographs",
     f"Imagenette at 160 pixels, ResNet-18 at 128 pixels, {EPOCHS} epochs: learned from a part of its training images, "
     "measured on the rest. Each method has three learning rates",
-    ("method", "learning rate"),
-    tuple(_row(method, rate) for rate in RATES for method in METHODS),
+    ("method", "optimizer", "learning rate"),
+    (
+        *(_row(method, rate) for rate in RATES for method in METHODS),
+        *(_muon(method, lr) for lr in MUON_RATES for method in ("byol-uni", "simclr")),
+    ),
     measures=("k-NN", "linear-cached", "uniformity"),
 )

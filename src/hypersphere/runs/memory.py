@@ -15,7 +15,7 @@ from hypersphere.runs.build import build_method
 from hypersphere.util.free_memory import free_memory, in_bytes
 from hypersphere.util.references import is_reference
 
-SLOTS = {"lars": 1, "sgd": 1, "adamw": 2}  # copies of the weights that an optimizer keeps
+SLOTS = {"lars": 1, "sgd": 1, "adamw": 2, "muon": 1}  # copies of the weights that an optimizer keeps
 TRIED = (8, 16)  # images of the two updates whose memory tells how much an image takes
 SAFE = 0.9  # share of free memory that a run may plan with, since it is in pieces
 

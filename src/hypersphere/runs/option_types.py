@@ -52,7 +52,7 @@ class RunOptions(TypedDict, total=False):
     epochs: int
     batch: int
     micro_batch: int | None
-    optimizer: Literal["lars", "sgd", "adamw"]
+    optimizer: Literal["lars", "sgd", "adamw", "muon"]
     lr: float
     warmup: int | None
     weight_decay: float
