@@ -32,7 +32,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
         method, suggested, chosen = choice.method, choice.options, f"chose {choice}"
         options = coerce_options(method, options)
     if hints is None:
-        suggested = _fitting(suggested, recipe(method, dataset.name))
+        suggested = _fitting(suggested, recipe(method, dataset.name), options)
         if chosen:
             notify(chosen)
         return _for_encoder(recipe(method, dataset.name, **{**suggested, **options}), options)
@@ -43,7 +43,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
         del by_size["lr"]
     of_method = photograph_options(method, dataset.name, by_size["size"])
     usual = recipe(method, dataset.name, **{**by_size, **of_method})
-    config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual), **options})
+    config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual, options), **options})
     for line in filter(None, (dataset.summary(), chosen)):
         notify(line)
     return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
@@ -57,10 +57,10 @@ def recommended_for(dataset: Dataset, size: int | None = None) -> Recommendation
     return recommend(hints.images, folder_options(hints.images, hints.side, size)["size"])
 
 
-def _fitting(suggested: dict[str, Any], usual: Config) -> dict[str, Any]:
-    """The suggested options, as far as they fit a recipe: a learning rate is for one optimizer, and a batch for many
-    images."""
-    if not suggested or usual.optimizer != suggested.get("optimizer", Config.optimizer):
+def _fitting(suggested: dict[str, Any], usual: Config, options: dict[str, Any]) -> dict[str, Any]:
+    """The suggested options if they are for this optimizer, with a batch that is not too large for few images."""
+    optimizer = options.get("optimizer", usual.optimizer)
+    if not suggested or optimizer != suggested.get("optimizer", Config.optimizer):
         return {}
     return {**suggested, "batch": min(usual.batch, suggested.get("batch", usual.batch))}
 
