@@ -25,6 +25,7 @@ class Images:
         pixels: Tensor of shape (N, C, H, W), uint8.
         labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown.
         classes: Names of the classes; empty if there are no labels.
+        brightest: Largest of the integers of more than 8 bits that the pixels were made from; 0 if there were none.
 
     Example:
         >>> pixels = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
@@ -36,6 +37,7 @@ class Images:
     pixels: Tensor
     labels: Tensor
     classes: tuple[str, ...]
+    brightest: int = 0
 
     def __len__(self) -> int:
         return len(self.pixels)
