@@ -148,7 +148,7 @@ def test_samples_may_be_of_many_kinds():
     for image in (grey, grey[..., None], torch.from_numpy(grey.copy())[None], Image.fromarray(grey), grey / 255):
         assert torch.equal(pixels_of(image), torch.from_numpy(grey.copy()).expand(3, -1, -1))
     for image, told in (
-        (np.zeros((2, 9, 9)), "it has 2 channels, not 3"),
+        (np.zeros((2, 9, 9)), "it has 2 channels, not 1 or 3"),
         (np.zeros(3), r"it has shape \(3,\)"),
         (torch.randn(3, 8, 8), "remove normalization"),
         ("a.png", "sample is a str, not an image"),

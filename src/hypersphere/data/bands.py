@@ -215,7 +215,8 @@ def in_number(pixels: np.ndarray, channels: int) -> np.ndarray:
 
 
 def wrong_number(found: int, wanted: int) -> str:
-    return f"it has {found} channel{'s' * (found > 1)}, not {wanted}"
+    alike = "1 or 3" if wanted in (1, 3) else wanted  # grey and colour become each other
+    return f"it has {found} channel{'s' * (found > 1)}, not {alike}"
 
 
 def as_bands(image: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.errors import UserError
+from hypersphere.util.console import pluralize
 from hypersphere.views import ViewPipeline, Views
 from hypersphere.views.crops import middle
 from hypersphere.views.ops import grey
@@ -121,7 +122,9 @@ class Images:
         if self.channels == channels:
             return self
         if not {self.channels, channels} <= {1, 3}:
-            raise UserError(f"the encoder takes images with {channels} channels, but these have {self.channels}")
+            raise UserError(
+                f"the encoder takes images with {pluralize(channels, 'channel')}, but these have {self.channels}"
+            )
         # in parts: as float32, all images would take four times their memory
         parts = [grey(part.float()).round().to(torch.uint8) for part in self.pixels.split(10_000)]
         return replace(self, pixels=torch.cat(parts).expand(-1, channels, -1, -1).contiguous())

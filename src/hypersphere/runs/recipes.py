@@ -1,11 +1,13 @@
 """A method's recipe on whatever data and encoder one names, by what is found there."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.resolving import dataset_of
+from hypersphere.errors import UserError
 from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name, transformer_recipe
 from hypersphere.nn.encoders import sketch, takes_any_channels
@@ -34,6 +36,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
         if chosen:
             notify(chosen)
         return _for_encoder(recipe(method, dataset.name, **{**suggested, **options}), options)
+    _check_mean(options.get("mean", ()), hints.channels)
     by_size = folder_options(hints.images, hints.side, options.get("size"))
     kind = method_class(parse_name(method, METHODS).method)
     by_size |= {name: value for name, value in kind.options_for(hints.images).items() if name in option_names(method)}
@@ -70,6 +73,13 @@ def _normalized(config: Config, dataset: Dataset, found: int) -> Config:
     measured = dataset.normalization(channels)
     notify(f"{pluralize(channels, 'channel')}: {measured}")
     return config.replace(mean=measured.mean, std=measured.std)
+
+
+def _check_mean(mean: Sequence[float], found: int) -> None:
+    """Refuse a normalization of another number of channels than the images have; grey ones may be read in colour."""
+    if mean and len(mean) != found and not {len(mean), found} <= {1, 3}:
+        advice = "give one for each channel, or leave out `mean` and `std` to measure them"
+        raise UserError(f"`mean` has {pluralize(len(mean), 'number')}, but images have {found} channels: {advice}")
 
 
 def channels_for(config: Config, found: int) -> int:
