@@ -145,7 +145,7 @@ def pretrain(
             a subclass of `hs.methods.Method`. By default the one that did best in recorded runs on similar images.
         data: Images to train on. A dataset's name; a folder of images; tar files; a .npz file; arrays in memory, as
             images, (images, labels) or a dictionary; a torch or Hugging Face dataset; or a function at the top of a
-            module that returns one of these. Images are uint8 arrays, or floats from 0 to 1.
+            module that returns one of these. Pixels are bytes, integers of 16 bits, or floats from 0 to 1.
         resume: Folder of a run to continue. Other arguments must be the same as when it began.
         dry_run: Only check the run, measure a few updates, and return what it would do and need (`print` shows it).
             Nothing is trained or written.
