@@ -322,3 +322,17 @@ def test_arrays_whose_values_mean_nothing_are_refused():
     lost = np.where(np.arange(24)[:, None, None] % 3 == 1, np.nan, ROWS / 255)
     with pytest.raises(UserError, match="8 of 24 images have NaN or infinite pixels, such as image 1: replace"):
         remember(lost)
+
+
+def test_dark_arrays_are_told_on_a_line_of_their_own(tmp_path, capsys):
+    path = saved(tmp_path / "dark.npz", images=ROWS.astype(np.uint16) * 16, x_val=ROWS[:7].astype(np.uint16) * 16)
+    assert main(["data", path]) == 0
+    summary, warning, _ = capsys.readouterr().out.splitlines()
+    assert summary.endswith("24 images of 8 × 8 pixels; no labels; also 7 val images")
+    assert (
+        warning == f"{path}: 16-bit pixels reach only 4,080 of 65,535, so images look dark: set `white`, such as 4095"
+    )
+    assert main(["data", path, "--white", "4095"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [summary, f"next: hypersphere pretrain byol-mhe --data {path} --white 4095"]
+    assert not Dataset.resolve(DataSpec(saved(tmp_path / "b.npz", images=ROWS.astype(np.int64)))).warning()

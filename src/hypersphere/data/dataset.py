@@ -264,6 +264,19 @@ class Dataset(ABC):
         """
         return None
 
+    def warning(self) -> str:
+        """A warning if the values of 16-bit pixels do not fit the option `white`.
+
+        Returns:
+            One line of text; empty if there is nothing to warn of.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
+            >>> dataset.warning()
+            ''
+        """
+        return ""
+
     def recipe_hints(self) -> Hints | None:
         """The properties that the default options of a run depend on.
 

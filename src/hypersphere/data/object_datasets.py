@@ -27,7 +27,7 @@ from hypersphere.data.bands import (
     to_bytes,
 )
 from hypersphere.data.dataset import DataOptions, Dataset, DataSpec, Hints, Holdout, ImageSet, Split
-from hypersphere.data.file_datasets import classes_in_words
+from hypersphere.data.file_datasets import classes_in_words, others_in_words
 from hypersphere.data.images import Images, fingerprint
 from hypersphere.data.normalization import Normalization, measure
 from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
@@ -118,7 +118,12 @@ class ObjectDataset(Dataset):
         if isinstance(train, Items) and train.labels is None:
             labels = "labels unknown (to use labels, pass (dataset, labels))"
         several = f" and {channels} channels" * (channels not in (1, 3))
-        return f"{self.name}: {len(train):,} images of {height} × {width} pixels{several}; {labels}"
+        found = f"{len(train):,} images of {height} × {width} pixels{several}"
+        return f"{self.name}: {found}; {labels}{others_in_words(self.parts)}"
+
+    def warning(self) -> str:
+        found = range_warning(self.parts["train"].brightest, self.options.white or WHITE)
+        return found and f"{self.name}: {found}"
 
     def recipe_hints(self) -> Hints:
         train = self.parts["train"]

@@ -45,7 +45,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     of_method = photograph_options(method, dataset.name, by_size["size"])
     usual = recipe(method, dataset.name, **{**by_size, **of_method})
     config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual), **options})
-    for line in filter(None, (dataset.summary(), chosen)):
+    for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
     return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
 
