@@ -336,3 +336,17 @@ def test_dark_arrays_are_told_on_a_line_of_their_own(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines == [summary, f"next: hypersphere pretrain byol-mhe --data {path} --white 4095"]
     assert not Dataset.resolve(DataSpec(saved(tmp_path / "b.npz", images=ROWS.astype(np.int64)))).warning()
+
+
+def test_labels_that_have_no_effect_are_an_error(tmp_path, capsys):
+    path = saved(tmp_path / "a.npz", images=ROWS)
+    assert main(["data", path, "--white", "7"]) == 2
+    assert "white" in capsys.readouterr().err
+    assert main(["data", "digits", "--labels", "nofile.csv"]) == 2
+    assert "--labels has no effect on digits: it applies to folders" in capsys.readouterr().err
+    for words in (["data", path], ["pretrain", "byol", "--data", path]):
+        assert main([*words, "--labels", "nofile.csv"]) == 2
+        told = capsys.readouterr().err
+        assert (
+            f"--labels has no effect on {path}: it applies to folders, zip files and tar files; put them into" in told
+        )

@@ -51,7 +51,9 @@ def run(words: Sequence[str]) -> None:
             print(f"  {what:28} {meaning}")
         print_next("data", "NAME")
         return
-    dataset = Dataset.resolve(DataSpec(name, root=options.root, labels=options.labels))
+    Config(white=options.white)  # checks it
+    dataset = Dataset.resolve(DataSpec(name, root=options.root, labels=options.labels, white=options.white))
+    dataset.check_options()
     if not dataset.has_recipe:
         print("\n".join(filter(None, (dataset.summary() or dataset.name, dataset.warning()))))
         given = {"--labels": options.labels, "--white": options.white}

@@ -63,6 +63,7 @@ class ObjectDataset(Dataset):
     """Arrays or a dataset object. `make` returns them, and is called when they are first needed."""
 
     ignored = frozenset({"labels", "frames"})
+    labels_advice = "put them into an array labels or a column label of the data, or pass (images, labels) in Python"
 
     def __init__(self, name: str, options: DataOptions, make: Callable[[], Any]) -> None:
         super().__init__(name, options)
@@ -116,7 +117,9 @@ class ObjectDataset(Dataset):
         channels, height, width = _shape(train)
         labels = classes_in_words(train)
         if isinstance(train, Items) and train.labels is None:
-            labels = "labels unknown (to use labels, pass (dataset, labels))"
+            in_files = os.path.exists(self.name)
+            how = "name their column label" if in_files else "pass (dataset, labels)"
+            labels = f"labels unknown (to use labels, {how})"
         several = f" and {channels} channels" * (channels not in (1, 3))
         found = f"{len(train):,} images of {height} × {width} pixels{several}"
         return f"{self.name}: {found}; {labels}{others_in_words(self.parts)}"

@@ -276,7 +276,7 @@ def checked(config: Config) -> Config:
     check_init(config.init)
     check_trackers(config.track)
     precision = pick_precision(config.precision, pick_device(config.device))
-    Dataset.resolve(config).check_root(begun=False)
+    Dataset.resolve(config).check_options()
     if names := unused_options(config):
         plural = "s" * (len(names) > 1)
         notify(f"ignored option{plural} {', '.join(names)}: no effect on {config.title} with {config.data}")

@@ -26,6 +26,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     """
     options = coerce_options(method, options)  # a mistake is reported before anything is searched
     dataset = dataset_of(data, DataSpec("", **{name: options[name] for name in DataSpec._fields if name in options}))
+    dataset.check_options()
     hints, suggested, chosen = dataset.recipe_hints(), {}, ""
     if method is None:
         choice = recommended_for(dataset, options.get("size"))
