@@ -177,6 +177,13 @@ def test_parquet_files_as_on_the_hub(tmp_path, capsys):
     assert capsys.readouterr().err.count("copied the images") == 2
 
 
+def test_labels_in_parquet_files_have_the_names_of_those_in_tables(tmp_path):
+    write_parquet(tmp_path / "a.parquet", range(8), label="category")
+    assert dataset(tmp_path / "a.parquet").parts["train"].labels.tolist() == [n % 2 for n in range(8)]
+    write_parquet(tmp_path / "b.parquet", range(8), label="height")
+    assert dataset(tmp_path / "b.parquet").summary().endswith("(to use labels, name their column label)")
+
+
 def test_parquet_files_without_images(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table({"x": [1.0, 2.0]}), tmp_path / "a.parquet")

@@ -11,7 +11,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.data import Dataset, DataSpec, Split, load_data
 from hypersphere.data.file_datasets import FolderDataset
-from hypersphere.data.object_datasets import ObjectDataset
+from hypersphere.data.object_datasets import ObjectDataset, remember
 from hypersphere.errors import UserError
 from tests.networks import SMALL_ENCODER, those_of
 
@@ -284,3 +284,69 @@ def test_the_first_of_the_names_is_meant(tmp_path):
     """Others are no images: coordinates, say."""
     found = parts(saved(tmp_path / "a.npz", images=GREY, labels=LABELS, x=np.arange(60.0), y=np.arange(60.0)))
     assert found["train"].labels.tolist() == LABELS.tolist()
+
+
+ROWS = np.random.default_rng(3).integers(0, 256, (24, 8, 8), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("images", "white", "wanted"),
+    [
+        (ROWS.astype(np.int64), None, ROWS),
+        (ROWS.astype(np.int16), None, ROWS),
+        (torch.from_numpy(ROWS).int(), None, ROWS),
+        (ROWS.astype(np.uint16) * 257, None, ROWS),
+        (ROWS.astype(">u2"), None, ROWS * 0),  # 16 bits, as the dtype says: black
+        (ROWS.astype(np.int32) * 257, None, ROWS),
+        (ROWS.astype(np.int64) * 16, 4095, ROWS),
+        (torch.from_numpy(ROWS / 255).bfloat16(), None, ROWS),
+        (ROWS > 127, None, (ROWS > 127) * 255),
+    ],
+)
+def test_the_white_value_follows_dtype_and_range(images, white, wanted):
+    found = remember(images, white).parts["train"].pixels[:, 0].numpy().astype(int)
+    atol = 1 if isinstance(images, torch.Tensor) and images.dtype == torch.bfloat16 else 0
+    np.testing.assert_allclose(found, wanted, atol=atol)
+
+
+def test_the_arrays_of_all_splits_have_one_white_value():
+    dark = np.minimum(ROWS.astype(np.int32), 255)
+    parts = remember({"x_train": ROWS.astype(np.int32) * 200, "x_val": dark}).parts
+    assert not parts["val"].pixels.any()  # of 65,535
+    assert parts["train"].pixels.max() == int(ROWS.max()) * 200 // 256
+
+
+def test_arrays_whose_values_mean_nothing_are_refused():
+    with pytest.raises(UserError, match="data, images: its pixels reach 70,000, more than 16 bits: scale them, or set"):
+        remember(np.full((4, 8, 8), 70_000))
+    lost = np.where(np.arange(24)[:, None, None] % 3 == 1, np.nan, ROWS / 255)
+    with pytest.raises(UserError, match="8 of 24 images have NaN or infinite pixels, such as image 1: replace"):
+        remember(lost)
+
+
+def test_dark_arrays_are_told_on_a_line_of_their_own(tmp_path, capsys):
+    path = saved(tmp_path / "dark.npz", images=ROWS.astype(np.uint16) * 16, x_val=ROWS[:7].astype(np.uint16) * 16)
+    assert main(["data", path]) == 0
+    summary, warning, _ = capsys.readouterr().out.splitlines()
+    assert summary.endswith("24 images of 8 × 8 pixels; no labels; also 7 val images")
+    assert (
+        warning == f"{path}: 16-bit pixels reach only 4,080 of 65,535, so images look dark: set `white`, such as 4095"
+    )
+    assert main(["data", path, "--white", "4095"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [summary, f"next: hypersphere pretrain byol-mhe --data {path} --white 4095"]
+    assert not Dataset.resolve(DataSpec(saved(tmp_path / "b.npz", images=ROWS.astype(np.int64)))).warning()
+
+
+def test_labels_that_have_no_effect_are_an_error(tmp_path, capsys):
+    path = saved(tmp_path / "a.npz", images=ROWS)
+    assert main(["data", path, "--white", "7"]) == 2
+    assert "white" in capsys.readouterr().err
+    assert main(["data", "digits", "--labels", "nofile.csv"]) == 2
+    assert "--labels has no effect on digits: it applies to folders" in capsys.readouterr().err
+    for words in (["data", path], ["pretrain", "byol", "--data", path]):
+        assert main([*words, "--labels", "nofile.csv"]) == 2
+        told = capsys.readouterr().err
+        assert (
+            f"--labels has no effect on {path}: it applies to folders, zip files and tar files; put them into" in told
+        )

@@ -49,7 +49,7 @@ def test_all_channels_are_read_in_their_order(content):
     content = content()
     assert np.array_equal(read_pixels(content, channels=5).numpy(), FIVE)
     assert look(io.BytesIO(content))[:3] == FIVE.shape
-    with pytest.raises(Unreadable, match="it has 5 channels, not 3"):
+    with pytest.raises(Unreadable, match="it has 5 channels, not 1 or 3"):
         read_pixels(content, channels=3)
 
 
@@ -82,11 +82,19 @@ def test_white_of_deep_colours(white):
 
 
 def test_numbers_become_bytes():
-    assert to_bytes(np.array([0.0, 0.5, 1.0, np.nan])).tolist() == [0, 128, 255, 0]
+    assert to_bytes(np.array([0.0, 0.5, 1.0])).tolist() == [0, 128, 255]
     assert to_bytes(np.array([0.0, 5000.0, 20000.0]), white=10000).tolist() == [0, 128, 255]
     assert to_bytes(np.array([False, True])).tolist() == [0, 255]
     assert to_bytes(np.array([-4, 65535])).tolist() == [0, 255]
-    for numbers, told in ((np.array([0.0, 3.2]), "floats up to 3.2: scale"), (np.array([-4.0, 2]), "down to -4")):
+    assert to_bytes(np.array([-4, 70_000]), white=65535).tolist() == [0, 255]
+    for numbers, told in (
+        (np.array([0.0, 3.2]), "floats up to 3.2: scale"),
+        (np.array([-4.0, 2]), "down to -4"),
+        (np.array([0, 70_000]), "reach 70,000, more than 16 bits: scale them, or set `white`"),
+        (np.array([0.5, np.nan]), "NaN or infinite"),
+        (np.array([0.5, np.inf]), "NaN or infinite"),
+        (np.array([-np.inf, 0.5]), "NaN or infinite"),
+    ):
         with pytest.raises(Unreadable, match=told):
             to_bytes(numbers)
 
@@ -95,7 +103,7 @@ def test_grey_and_colours_alone_are_converted():
     grey = np.full((1, 2, 2), 77, np.uint8)
     assert (in_number(grey, 3) == 77).all()
     assert (in_number(np.repeat(grey, 3, 0), 1) == 77).all()
-    with pytest.raises(Unreadable, match="2 channels, not 3"):
+    with pytest.raises(Unreadable, match="2 channels, not 1 or 3"):
         in_number(np.repeat(grey, 2, 0), 3)
 
 
@@ -154,8 +162,44 @@ def test_from_pretrain_to_export(tmp_path, capsys):
     assert not torch.allclose(swapped, vectors, atol=1e-2)
     resumed = hs.pretrain(resume=run.path, progress=False)
     assert resumed.config.hash == run.config.hash
-    with pytest.raises(UserError, match=r"uint8 of shape \(5, H, W\)"):
+    with pytest.raises(UserError, match=r"an image of uint8 and shape \(3, 8, 8\) .*it has 3 channels, not 5"):
         exported.encode([np.zeros((3, 8, 8), np.uint8)])
+
+
+def test_options_for_other_channels_are_refused_with_their_name(tmp_path):
+    folder = write_bands(tmp_path / "bands", 20)
+    with pytest.raises(UserError, match="`mean` has 1 number, but images have 5 channels: give one for each channel"):
+        hs.pretrain("byol", data=folder, mean=(0.5,), std=(0.2,))
+    with pytest.raises(
+        UserError, match="`init` pretrained of torchvision/resnet18 is for 3 channels, but images have 5"
+    ):
+        hs.pretrain("byol", data=folder, encoder="torchvision/resnet18", init="pretrained", size=32, device="cpu")
+
+
+def test_evaluate_classify_and_diagnose_on_other_channels(tmp_path):
+    folder = write_bands(tmp_path / "bands")
+    grey = tmp_path / "grey"
+    for number in range(40):
+        path = grey / "ab"[number % 2] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(FIVE[number % 5]).save(path)
+    run = hs.pretrain("byol", data=grey, out=tmp_path / "run", **{**SMALL, "encoder": "hypersphere/digits"})
+    why = r"images could be read, such as .*npy \(it has 5 channels, not 1( or 3)?\)"
+    with pytest.raises(UserError, match=why):
+        run.evaluate("knn", transfer=str(folder))
+    with pytest.raises(UserError, match=why):
+        hs.classify(run, tmp_path / "classifier", data=folder)
+    network = torch.nn.Sequential(torch.nn.Conv2d(5, 8, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    images = torch.randint(0, 256, (64, 5, 12, 12), dtype=torch.uint8)
+    assert hs.diagnose(network, data=images).numbers["effective_rank"] > 0
+    with pytest.raises(UserError, match="takes images with 1 channel, but these have 5"):
+        hs.diagnose(run, data=images)
+
+
+def test_a_tiff_with_nan_is_not_encoded(tmp_path):
+    floats = np.where(FIVE[0] > 250, np.nan, FIVE[0] / 255).astype(np.float32)
+    with pytest.raises(Unreadable, match="NaN or infinite"):
+        read_pixels(tiff(floats), channels=3)
 
 
 def test_grey_images_keep_their_channel_unless_the_encoder_needs_three(tmp_path):

@@ -14,8 +14,10 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.data import resolving
+from hypersphere.data.bands import Unreadable
 from hypersphere.data.file_datasets import FolderDataset
 from hypersphere.data.resolving import dataset_of
+from hypersphere.data.splits import evenly
 from hypersphere.data.torch_datasets import labels_of, pixels_of
 from hypersphere.errors import UserError
 from tests.networks import SMALL_ENCODER
@@ -146,7 +148,7 @@ def test_samples_may_be_of_many_kinds():
     for image in (grey, grey[..., None], torch.from_numpy(grey.copy())[None], Image.fromarray(grey), grey / 255):
         assert torch.equal(pixels_of(image), torch.from_numpy(grey.copy()).expand(3, -1, -1))
     for image, told in (
-        (np.zeros((2, 9, 9)), "it has 2 channels, not 3"),
+        (np.zeros((2, 9, 9)), "it has 2 channels, not 1 or 3"),
         (np.zeros(3), r"it has shape \(3,\)"),
         (torch.randn(3, 8, 8), "remove normalization"),
         ("a.png", "sample is a str, not an image"),
@@ -165,6 +167,69 @@ def test_a_dataset_that_cannot_be_used_is_refused():
         hs.pretrain("byol", data={"test": Photos()})
     with pytest.raises(UserError, match="has no samples"):
         hs.pretrain("byol", data=Subset(Photos(), []))
+
+
+class Listed(Dataset):
+    """Samples as given, by number."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, number):
+        return self.samples[number]
+
+
+ROWS = PIXELS[..., 0].astype(np.int64)
+
+
+def test_the_samples_of_a_dataset_have_one_white_value():
+    for samples in (ROWS, torch.from_numpy(ROWS).int(), [{"image": row.tolist()} for row in ROWS]):
+        found = dataset_of(Listed(samples)).parts["train"].in_channels(1).decoded(10, 0, 100)
+        of_bytes = dataset_of(Listed(ROWS.astype(np.uint8))).parts["train"].in_channels(1).decoded(10, 0, 100)
+        assert torch.equal(found.pixels, of_bytes.pixels)
+    deep = ROWS * 257
+    deep[5:] //= 257  # dark ones among images of 16 bits stay dark
+    assert not dataset_of(Listed(deep)).parts["train"].reader.read(7, None).any()
+    odd = ROWS.copy()
+    odd[1] *= 16
+    with pytest.raises(Unreadable, match="although others do not exceed 255"):
+        dataset_of(Listed(odd)).parts["train"].reader.read(1, None)
+
+
+def test_dark_samples_are_told():
+    whole = dataset_of(Listed((ROWS * 16).astype(np.uint16)))
+    most = int(ROWS[evenly(60, 16)].max()) * 16
+    assert (
+        f"16-bit pixels reach only {most:,} of 65,535, so images look dark: set `white`, such as 4095"
+        in whole.warning()
+    )
+    photos = [Image.fromarray((row * 16).astype(np.uint16)) for row in ROWS]
+    assert dataset_of(Listed(photos)).warning() == whole.warning().replace(whole.name, dataset_of(Listed(photos)).name)
+    for samples in (ROWS, ROWS / 255, ROWS.astype(np.uint8), [Image.fromarray(row) for row in PIXELS]):
+        assert not dataset_of(Listed(samples)).warning()
+
+
+def test_samples_with_nan_are_left_out(tmp_path):
+    floats = np.where(np.arange(60)[:, None, None] % 10 == 3, np.nan, ROWS / 255)
+    run = hs.pretrain("byol", data=Listed(floats), out=tmp_path / "run", **SMALL)
+    lost = (tmp_path / "run/unreadable.tsv").read_text().splitlines()
+    assert sorted(line.split("\t")[0] for line in lost) == sorted(f"sample {n}" for n in range(3, 60, 10))
+    assert "NaN or infinite" in lost[0]
+    assert run.step > 0
+
+
+def test_arrays_in_a_hugging_face_dataset():
+    datasets = pytest.importorskip("datasets")
+    rows = {"image": list(PIXELS), "label": LABELS.tolist()}
+    kinds = {"image": datasets.Array3D(PIXELS.shape[1:], "uint8"), "label": datasets.ClassLabel(names=["a", "b", "c"])}
+    whole = datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
+    for form in (None, "numpy", "torch"):
+        found = dataset_of(whole.with_format(form)).parts["train"]
+        assert found.labels.tolist() == LABELS.tolist()
+        assert np.array_equal(found.reader.read(4, None).permute(1, 2, 0).numpy(), PIXELS[4])
 
 
 def test_a_function_may_make_a_dataset(tmp_path, monkeypatch):

@@ -89,5 +89,5 @@ def test_what_cannot_be_read_is_left_out_of_features_and_views_and_replaced_in_c
     (views,) = some.augmented(4, torch.float32)
     assert [len(view) for view in views] == [2] * 4
     assert list(some[torch.tensor([1])].augmented(4, torch.float32)) == []
-    with pytest.raises(UserError, match=r"none of 1 images could be read, such as .*broken.png"):
+    with pytest.raises(UserError, match=r"none of 1 images could be read, such as .*broken.png \(not an image\)"):
         features_of(some[torch.tensor([1])], nn.Flatten())

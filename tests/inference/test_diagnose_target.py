@@ -217,8 +217,8 @@ def test_images_of_ones_own_have_the_colours_that_the_encoder_knows(tmp_path):
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (torch.zeros(4, 3, 8), r"N × C × H × W with C 1 or 3, got torch.float32 of shape \(4, 3, 8\)"),
-        (torch.zeros(4, 2, 8, 8), "with C 1 or 3"),
+        (torch.zeros(4, 3, 8), r"N × C × H × W, got torch.float32 of shape \(4, 3, 8\)"),
+        (torch.zeros(4, 2, 8, 8), "takes images with 3 channels, but these have 2"),
         (torch.zeros(1, 3, 8, 8), "at least two images"),
         (torch.zeros(4, 3, 8, 8, dtype=torch.long), "must be uint8, or floats from 0 to 1"),
         (torch.full((4, 3, 8, 8), 1.5), "that are not normalized, got"),

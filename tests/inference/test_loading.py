@@ -105,17 +105,35 @@ def test_a_file_and_its_bytes_are_the_same_picture(digits, drawn):
     [
         ("gone.png", "gone.png does not exist"),
         (__file__, r"test_loading.py cannot be read \(not an image\)"),
-        (np.zeros((3, 8, 8)), r"must be uint8 of shape \(1 or 3, H, W\), got float64 of shape \(3, 8, 8\)"),
-        (np.zeros((8, 8, 3), np.uint8), r"must be uint8 of shape \(1 or 3, H, W\), got uint8 of shape \(8, 8, 3\)"),
-        (np.zeros((3, 0, 0), np.uint8), r"got uint8 of shape \(3, 0, 0\)"),
+        (
+            np.zeros((5, 8, 8)),
+            r"an image of float64 and shape \(5, 8, 8\) cannot be read \(it has 5 channels, not 1 or 3\)",
+        ),
+        (np.full((3, 8, 8), 2.5), "its pixels are floats up to 2.5: scale them"),
+        (np.full((3, 8, 8), np.nan), "some of its pixels are NaN or infinite"),
+        (np.zeros((3, 0, 0), np.uint8), r"an image of uint8 and shape \(3, 0, 0\) cannot be read"),
         (Image.new("F", (8, 8)), "pixels are floats of unknown range"),
         (b"no picture", r"an image given as bytes cannot be read \(not an image\)"),
-        (7, "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W, got int"),
+        (7, "a path, a PIL image, the bytes of an image file, or an array or tensor .*, got int"),
     ],
 )
 def test_what_is_no_picture_is_told(digits, picture, message):
     with pytest.raises(UserError, match=message):
         hs.load(digits).encode([picture])
+
+
+def test_images_are_taken_as_those_to_train_on(digits):
+    bytes_ = np.random.default_rng(0).integers(0, 256, (6, 3, 20, 14), dtype=np.uint8)
+    loaded = hs.load(digits)
+    wanted = loaded.encode(list(bytes_))
+    last = bytes_.transpose(0, 2, 3, 1)
+    for images in (bytes_, last, bytes_.astype(np.int64), bytes_.astype(np.uint16) * 257, torch.from_numpy(last / 255)):
+        torch.testing.assert_close(loaded.encode(images), wanted, rtol=0, atol=1e-5)
+        torch.testing.assert_close(loaded.encode(list(images)), wanted, rtol=0, atol=1e-5)
+    grey = bytes_[:, 0]
+    torch.testing.assert_close(loaded.encode(grey), loaded.encode(list(grey[:, None])))
+    with pytest.raises(UserError, match=r"array of shape \(3, 20, 14\), which may be one image or grey ones: pass"):
+        loaded.encode(bytes_[0])
 
 
 def test_one_picture_is_a_list_of_one(digits):

@@ -93,10 +93,11 @@ def test_of_no_images_there_are_no_features(data, side, tmp_path):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (torch.zeros(2, 1, 8, 8), r"uint8 of shape \(1 or 3, H, W\), got float32 of shape \(1, 8, 8\)"),
-        ([[1, 2]], "a uint8 array C × H × W, got list"),
-        (np.zeros((2, 8, 8), np.uint8), r"got uint8 of shape \(8, 8\)"),
-        (np.zeros((2, 2, 8, 8), np.uint8), r"got uint8 of shape \(2, 8, 8\)"),
+        (torch.full((2, 1, 8, 8), 7.5), "images: its pixels are floats up to 7.5: scale them to 0 … 1"),
+        (torch.full((2, 1, 8, 8), torch.inf), "2 of 2 images have NaN or infinite pixels, such as image 0"),
+        ([[1, 2]], "an array or tensor C × H × W or H × W × C, got list"),
+        (np.zeros((3, 8, 8), np.uint8), r"array of shape \(3, 8, 8\), which may be one image or grey ones"),
+        (np.zeros((2, 2, 8, 8), np.uint8), r"an image of torch.uint8 and shape \(2, 8, 8\) .* not 1 or 3"),
     ],
 )
 def test_what_cannot_be_encoded_is_told(trained, images, message):

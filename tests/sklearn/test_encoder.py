@@ -128,3 +128,29 @@ def test_the_checks_of_scikit_learn(run):
     assert not failed
     passed = [result["check_name"] for result in results if result["status"] == "passed"]
     assert len(passed) > 30
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.uint32, np.uint64])
+def test_bytes_in_wider_integers_are_bytes(run, dtype):
+    X = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
+    wanted = Encoder(source=run, device="cpu").fit(X).transform(X)
+    fitted = Encoder(source=run, device="cpu").fit(X.astype(dtype))
+    np.testing.assert_array_equal(fitted.transform(X.astype(dtype)), wanted)
+    with pytest.raises(UserError, match="X: its pixels reach 300, although others do not exceed 255: scale them"):
+        fitted.transform(np.full((2, 8, 8), 300, dtype))
+
+
+def test_integers_of_16_bits_are_scaled(run, tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    wanted = Encoder(source=run, device="cpu").fit(X).transform(X)
+    deep = Encoder(source=run, device="cpu").fit(X.astype(np.uint16) * 257)
+    np.testing.assert_array_equal(deep.transform(X.astype(np.uint16) * 257), wanted)
+    np.testing.assert_array_equal(deep.transform(X.astype(np.int64) * 257), wanted)
+    assert deep.range_ == (0, 65535)
+    of_floats = Encoder(source=run, device="cpu").fit(X * 257.0)
+    np.testing.assert_array_equal(of_floats.transform(X.astype(np.int64) * 257), of_floats.transform(X * 257.0))
+    options = {**SMALL["options"], "white": 4095}
+    of_12_bits = Encoder("simclr", **{**SMALL, "options": options}).fit(X.astype(np.uint16) * 16)
+    of_bytes = Encoder("simclr", **SMALL).fit(X)
+    assert of_12_bits.range_ == (0, 4095)
+    np.testing.assert_array_equal(of_12_bits.transform(X.astype(np.int32) * 16), of_bytes.transform(X))

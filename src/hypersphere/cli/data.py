@@ -30,12 +30,15 @@ class DataOptions:
     """Name of a dataset to download; or images of your own, as --data of pretrain takes them."""
     labels: str | None = None
     """CSV file with labels of your own images, as for pretrain."""
+    white: int | None = None
+    """Value of white in your own images of more than 8 bits, as for pretrain."""
     root: Path | None = None
     """Folder of the dataset files. None: $HYPERSPHERE_DATA, or ~/.cache/hypersphere/data."""
 
 
 def run(words: Sequence[str]) -> None:
     options = parse("data", DataOptions, words)
+    from hypersphere.config import Config
     from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, DataSpec, default_root
 
     name = options.name
@@ -48,12 +51,14 @@ def run(words: Sequence[str]) -> None:
             print(f"  {what:28} {meaning}")
         print_next("data", "NAME")
         return
-    dataset = Dataset.resolve(DataSpec(name, root=options.root, labels=options.labels))
+    Config(white=options.white)  # checks it
+    dataset = Dataset.resolve(DataSpec(name, root=options.root, labels=options.labels, white=options.white))
+    dataset.check_options()
     if not dataset.has_recipe:
-        dataset.check_root(begun=False)
-        print(dataset.summary() or dataset.name)
-        labels = () if options.labels is None else ("--labels", options.labels)
-        print_next("pretrain", "byol-mhe", "--data", name, *labels)
+        print("\n".join(filter(None, (dataset.summary() or dataset.name, dataset.warning()))))
+        given = {"--labels": options.labels, "--white": options.white}
+        words = [word for key, value in given.items() if value is not None for word in (key, str(value))]
+        print_next("pretrain", "byol-mhe", "--data", name, *words)
         return
     rest, validation = map(len, dataset.split("validation"))
     train, test = map(len, dataset.split("test"))

@@ -11,6 +11,7 @@ import torch
 from hypersphere.util.array_files import read_header
 
 WHITE = 65535  # default value of white in images of more than 8 bits
+BYTE = 255
 MOST_CHANNELS = 512
 MOST_PIXELS = 178_956_970  # as Pillow
 MOST_VALUES = 2**30  # numbers in one image; a damaged header may promise any number
@@ -125,15 +126,47 @@ def _read_array(file: IO[bytes]) -> np.ndarray:
     return as_bands(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def to_bytes(numbers: np.ndarray, white: int | None = None) -> np.ndarray:
+def assumed_white(*arrays: np.ndarray) -> int:
+    """The value of white in the integers of some arrays, if the user sets none.
+
+    255 if they all fit 8 bits, since many bytes are in wider dtypes; but uint16 means 16 bits. Otherwise 65535.
+    """
+    integers = [numbers for numbers in arrays if numbers.dtype.kind in "iu" and numbers.size]
+    return BYTE if integers and all(map(_fits_bytes, integers)) else WHITE
+
+
+def _fits_bytes(numbers: np.ndarray) -> bool:
+    if numbers.dtype.kind == "u" and numbers.dtype.itemsize <= 2:
+        return numbers.dtype.itemsize == 1
+    return bool(numbers.min() >= 0 and numbers.max() <= BYTE)
+
+
+def brightest_of(numbers: np.ndarray, assumed: int = WHITE) -> int:
+    """The largest of integers of more than 8 bits; 0 for other numbers, and if white is assumed to be 255."""
+    wide = numbers.dtype.kind in "iu" and numbers.dtype.itemsize > 1 and assumed > BYTE
+    return max(0, int(numbers.max())) if wide else 0
+
+
+def range_warning(brightest: int, white: int) -> str:
+    """A warning if 16-bit pixels exceed white or stay far below it, such as those of 12-bit cameras; else ""."""
+    if brightest > white:
+        return f"16-bit pixels reach {brightest:,}: values above {white:,} (`white`) become white"
+    if not 0 < 4 * brightest < white:
+        return ""
+    likely = max(BYTE, 2 ** brightest.bit_length() - 1)
+    return f"16-bit pixels reach only {brightest:,} of {white:,}, so images look dark: set `white`, such as {likely}"
+
+
+def to_bytes(numbers: np.ndarray, white: int | None = None, assumed: int = WHITE) -> np.ndarray:
     """Numbers of any dtype as bytes, such that `white` and all above becomes 255.
 
     Args:
         numbers: The numbers, of any shape.
-        white: Value of white in numbers of more than 8 bits (None: 65535 for integers, 1 for floats).
+        white: Value of white in numbers of more than 8 bits (None: `assumed` for integers, 1 for floats).
+        assumed: Value of white in integers if `white` is None; larger ones are refused. See `assumed_white`.
 
     Raises:
-        Unreadable: If numbers are negative, or if floats exceed 1 and `white` is None.
+        Unreadable: If floats are negative, NaN or infinite, or if numbers exceed white and `white` is None.
     """
     kind = numbers.dtype.kind
     if numbers.dtype == np.uint8:
@@ -143,17 +176,25 @@ def to_bytes(numbers: np.ndarray, white: int | None = None) -> np.ndarray:
     if kind not in "iuf":
         raise Unreadable(f"its pixels are {numbers.dtype}, not integers or floats")
     if kind == "f":
-        numbers = np.nan_to_num(numbers.astype(np.float32))
-    if kind == "f" and (least := numbers.min()) < 0:  # negative integers are as dark as 0
+        return _floats_to_bytes(numbers.astype(np.float32), white)
+    if white is None and (most := int(numbers.max())) > assumed:
+        others = "more than 16 bits" if assumed == WHITE else f"although others do not exceed {assumed}"
+        raise Unreadable(f"its pixels reach {most:,}, {others}: scale them, or set `white`")
+    top = white or assumed  # negative integers are as dark as 0
+    return (np.clip(numbers.astype(np.int64), 0, top) * 256 // (top + 1)).astype(np.uint8)
+
+
+def _floats_to_bytes(numbers: np.ndarray, white: int | None) -> np.ndarray:
+    least, most = numbers.min(), numbers.max()
+    if not (np.isfinite(least) and np.isfinite(most)):
+        raise Unreadable("some of its pixels are NaN or infinite: replace them")
+    if least < 0:
         raise Unreadable(
             f"its pixels go down to {least:g}, but must not be negative: remove normalization, or shift them"
         )
-    if kind == "f":
-        if white is None and (most := numbers.max()) > 1:
-            raise Unreadable(f"its pixels are floats up to {most:g}: scale them to 0 … 1, or set `white`")
-        return np.rint(np.minimum(numbers / (white or 1), 1) * 255).astype(np.uint8)
-    top = white or WHITE
-    return (np.clip(numbers, 0, top).astype(np.int64) * 256 // (top + 1)).astype(np.uint8)
+    if white is None and most > 1:
+        raise Unreadable(f"its pixels are floats up to {most:g}: scale them to 0 … 1, or set `white`")
+    return np.rint(np.minimum(numbers / (white or 1), 1) * 255).astype(np.uint8)
 
 
 def in_number(pixels: np.ndarray, channels: int) -> np.ndarray:
@@ -174,7 +215,8 @@ def in_number(pixels: np.ndarray, channels: int) -> np.ndarray:
 
 
 def wrong_number(found: int, wanted: int) -> str:
-    return f"it has {found} channel{'s' * (found > 1)}, not {wanted}"
+    alike = "1 or 3" if wanted in (1, 3) else wanted  # grey and colour become each other
+    return f"it has {found} channel{'s' * (found > 1)}, not {alike}"
 
 
 def as_bands(image: np.ndarray) -> np.ndarray:

@@ -87,6 +87,7 @@ class Dataset(ABC):
 
     Attributes:
         ignored: Options of a run that have no effect on this kind of data.
+        labels_advice: What to do about the option `labels`, if it is among `ignored`.
         has_recipe: Whether the dataset has a recipe and splits of its own.
         voting: Settings of the k-NN classifier.
 
@@ -99,6 +100,7 @@ class Dataset(ABC):
 
     ignored: ClassVar[frozenset[str]] = frozenset()
     has_recipe: ClassVar[bool] = False
+    labels_advice: ClassVar[str] = "remove it"
     voting = Voting(20, 0.07)
 
     def __init__(self, name: str, options: DataSpec) -> None:
@@ -199,6 +201,19 @@ class Dataset(ABC):
             True
         """
         return None
+
+    def warning(self) -> str:
+        """A warning if the values of 16-bit pixels do not fit the option `white`.
+
+        Returns:
+            One line of text; empty if there is nothing to warn of.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
+            >>> dataset.warning()
+            ''
+        """
+        return ""
 
     def recipe_hints(self) -> Hints | None:
         """The properties that the default options of a run depend on.
@@ -457,6 +472,21 @@ class Dataset(ABC):
         if self.options.root is not None and not self.takes_root(begun):
             why = "it applies to named datasets, and to folders that have moved since a run began"
             raise UserError(f"`root` has no effect on {self.name}: {why}; remove it")
+
+    def check_options(self) -> None:
+        """Check that the options of a new run apply.
+
+        Raises:
+            UserError: If `root` or `labels` is given and does not apply.
+
+        Example:
+            >>> dataset = hs.data.Dataset.resolve(hs.data.DataSpec("digits"))
+            >>> dataset.check_options()
+        """
+        self.check_root(begun=False)
+        if self.options.labels is not None and "labels" in self.ignored:
+            why = "it applies to folders, zip files and tar files"
+            raise UserError(f"`labels` has no effect on {self.name}: {why}; {self.labels_advice}")
 
     def needs_root(self, run: Path) -> bool:
         """Whether a `root` that is given for several runs applies to this one.

@@ -17,6 +17,7 @@ from hypersphere.data.options import DataSpec
 from hypersphere.data.tar_members import file_or_member
 from hypersphere.data.worker_stream import Reader
 from hypersphere.errors import UserError
+from hypersphere.util.console import pluralize
 
 
 class Everything:
@@ -91,7 +92,9 @@ class _Numbered:
     def __init__(self, part: str, images: Images, channels: int) -> None:
         self.part, self.pixels, self.channels = part, images.pixels, channels
         if images.channels != channels and not {images.channels, channels} <= {1, 3}:
-            raise UserError(f"the encoder takes images with {channels} channels, but these have {images.channels}")
+            raise UserError(
+                f"the encoder takes images with {pluralize(channels, 'channel')}, but these have {images.channels}"
+            )
 
     def __len__(self) -> int:
         return len(self.pixels)

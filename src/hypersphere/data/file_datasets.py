@@ -5,7 +5,7 @@ import os
 import posixpath
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -129,7 +129,11 @@ class FileDataset(Dataset):
             raise UserError(f"{self.name} has only one image: training needs at least two")
         groups = "" if train.groups is None else f"; {pluralize(len(train.groups.unique()), self.group)}, never split"
         closed = f"; {pluralize(len(train.closed), 'folder')} could not be read" if train.closed else ""
-        return f"{self.name}: {self.found}; {classes_in_words(train)}{groups}{self.hint(train)}{closed}"
+        labels = f"{classes_in_words(train)}{groups}{others_in_words(self.parts)}"
+        return f"{self.name}: {self.found}; {labels}{self.hint(train)}{closed}"
+
+    def warning(self) -> str:
+        return self.found.warning and f"{self.name}: {self.found.warning}"
 
     def hint(self, train: Listing) -> str:
         """Advice if the user may have meant other data."""
@@ -311,6 +315,12 @@ def classes_in_words(images: Any) -> str:
     listed = f": {names}" * (len(names) <= FEW_LETTERS)
     unlabelled = f"; {without:,} images without a label" * (without > 0)
     return f"{len(images.classes)} classes{listed}{unlabelled}"
+
+
+def others_in_words(parts: Mapping[str, Any]) -> str:
+    """The numbers of images of the splits beside the training images."""
+    others = [f"{len(parts[part]):,} {part}" for part in ("val", "test") if part in parts]
+    return f"; also {' and '.join(others)} images" if others else ""
 
 
 def parts_of_tree(tree: FileTree, labels: str | None = None) -> dict[str, Listing]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.errors import UserError
+from hypersphere.util.console import pluralize
 from hypersphere.views import ViewPipeline, Views
 from hypersphere.views.crops import middle
 from hypersphere.views.ops import grey
@@ -25,6 +26,7 @@ class Images:
         pixels: Tensor of shape (N, C, H, W), uint8.
         labels: Tensor of shape (N,), int64: indices into `classes`, −1 if unknown.
         classes: Names of the classes; empty if there are no labels.
+        brightest: Largest of the integers of more than 8 bits that the pixels were made from; 0 if there were none.
 
     Example:
         >>> pixels = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
@@ -36,6 +38,7 @@ class Images:
     pixels: Tensor
     labels: Tensor
     classes: tuple[str, ...]
+    brightest: int = 0
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -119,7 +122,9 @@ class Images:
         if self.channels == channels:
             return self
         if not {self.channels, channels} <= {1, 3}:
-            raise UserError(f"the encoder takes images with {channels} channels, but these have {self.channels}")
+            raise UserError(
+                f"the encoder takes images with {pluralize(channels, 'channel')}, but these have {self.channels}"
+            )
         # in parts: as float32, all images would take four times their memory
         parts = [grey(part.float()).round().to(torch.uint8) for part in self.pixels.split(10_000)]
         return replace(self, pixels=torch.cat(parts).expand(-1, channels, -1, -1).contiguous())

@@ -17,14 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.data.bands import MOST_CHANNELS, Unreadable, to_bytes
+from hypersphere.data.bands import (
+    MOST_CHANNELS,
+    WHITE,
+    Unreadable,
+    assumed_white,
+    brightest_of,
+    range_warning,
+    to_bytes,
+)
 from hypersphere.data.dataset import Dataset, Hints, ImageSet, Split
-from hypersphere.data.file_datasets import classes_in_words
+from hypersphere.data.file_datasets import classes_in_words, others_in_words
 from hypersphere.data.images import Images, fingerprint
 from hypersphere.data.normalization import Normalization, measure
 from hypersphere.data.options import DataSpec, Holdout
 from hypersphere.data.splits import PARTS, evenly, held_out_of, test_of
-from hypersphere.data.torch_datasets import Items, is_item_dataset, labels_of
+from hypersphere.data.torch_datasets import Items, as_array, assumed_white_of, is_item_dataset, labels_of
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.array_files import checked_header
 from hypersphere.util.records import read_record
@@ -56,6 +64,7 @@ class ObjectDataset(Dataset):
     """Arrays or a dataset object. `make` returns them, and is called when they are first needed."""
 
     ignored = frozenset({"labels", "frames"})
+    labels_advice = "put them into an array labels or a column label of the data, or pass (images, labels) in Python"
 
     def __init__(self, name: str, options: DataSpec, make: Callable[[], Any]) -> None:
         super().__init__(name, options)
@@ -109,9 +118,16 @@ class ObjectDataset(Dataset):
         channels, height, width = _shape(train)
         labels = classes_in_words(train)
         if isinstance(train, Items) and train.labels is None:
-            labels = "labels unknown (to use labels, pass (dataset, labels))"
+            in_files = os.path.exists(self.name)
+            how = "name their column label" if in_files else "pass (dataset, labels)"
+            labels = f"labels unknown (to use labels, {how})"
         several = f" and {channels} channels" * (channels not in (1, 3))
-        return f"{self.name}: {len(train):,} images of {height} × {width} pixels{several}; {labels}"
+        found = f"{len(train):,} images of {height} × {width} pixels{several}"
+        return f"{self.name}: {found}; {labels}{others_in_words(self.parts)}"
+
+    def warning(self) -> str:
+        found = range_warning(self.parts["train"].brightest, self.options.white or WHITE)
+        return found and f"{self.name}: {found}"
 
     def recipe_hints(self) -> Hints:
         train = self.parts["train"]
@@ -226,19 +242,22 @@ def _item_parts(name: str, datasets: Mapping[str, Any], white: int | None, given
         raise UserError(f"{name} has no samples ({empty[0]})")
     known = {part: labels_of(dataset) if given is None else (given, ()) for part, dataset in datasets.items()}
     labels = {
-        part: _checked(f"{name}, {part}", _array(values), len(datasets[part]))
+        part: _checked(f"{name}, {part}", as_array(values), len(datasets[part]))
         for part, (values, _) in known.items()
         if values is not None
     }
     index = {part: torch.arange(len(dataset)) for part, dataset in datasets.items()}
+    assumed = assumed_white_of(datasets["train"])
     if "train" not in labels:
-        return {part: Items(dataset, index[part], white=white) for part, dataset in datasets.items()}
+        return {part: Items(dataset, index[part], white=white, assumed=assumed) for part, dataset in datasets.items()}
     classes, names = _classes(name, labels), known["train"][1]
     class_names = tuple(map(str, classes.tolist()))
     if names and classes.dtype.kind == "i" and len(classes) and int(classes.max()) < len(names):
         classes, class_names = np.arange(len(names)), tuple(map(str, names))
     return {
-        part: Items(dataset, index[part], _places(labels.get(part), classes, len(dataset)), class_names, white)
+        part: Items(
+            dataset, index[part], _places(labels.get(part), classes, len(dataset)), class_names, white, assumed=assumed
+        )
         for part, dataset in datasets.items()
     }
 
@@ -246,19 +265,22 @@ def _item_parts(name: str, datasets: Mapping[str, Any], white: int | None, given
 def _array_parts(name: str, arrays: dict[str, Any], white: int | None) -> dict[str, Images]:
     """Images of each split. Labels are used only if the training images have labels."""
     pairs = _pairs(name, arrays)
-    pixels = {
-        part: as_images(f"{name}, {images}", _array(arrays[images]), white) for part, (images, _) in pairs.items()
-    }
-    if len(numbers := {x.shape[1] for x in pixels.values()}) > 1:
-        raise UserError(f"{name}: {' and '.join(pixels)} must have the same number of channels, got {sorted(numbers)}")
+    numbers = {part: as_array(arrays[images]) for part, (images, _) in pairs.items()}
+    assumed = assumed_white(*numbers.values())
+    pixels = {part: as_images(f"{name}, {pairs[part][0]}", array, white, assumed) for part, array in numbers.items()}
+    if len(several := {x.shape[1] for x in pixels.values()}) > 1:
+        raise UserError(f"{name}: {' and '.join(pixels)} must have the same number of channels, got {sorted(several)}")
     labels = {
-        part: _checked(f"{name}, {its}", _array(arrays[its]), len(pixels[part]))
+        part: _checked(f"{name}, {its}", as_array(arrays[its]), len(pixels[part]))
         for part, (_, its) in pairs.items()
         if its in arrays
     }
     classes = _classes(name, labels) if "train" in labels else np.empty(0)
     names = tuple(map(str, classes.tolist()))
-    return {part: Images(x, _places(labels.get(part), classes, len(x)), names) for part, x in pixels.items()}
+    return {
+        part: Images(x, _places(labels.get(part), classes, len(x)), names, brightest_of(numbers[part], assumed))
+        for part, x in pixels.items()
+    }
 
 
 def _pairs(name: str, arrays: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -319,10 +341,6 @@ def _named(name: str, given: Any) -> dict[str, Any]:
     raise UserError(f"{name} must be {WANTED}, got {type(given).__name__}")
 
 
-def _array(given: Any) -> np.ndarray:
-    return given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
-
-
 def _checked(name: str, labels: np.ndarray, images: int) -> np.ndarray:
     """Labels of shape (images,): int64 or strings."""
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
@@ -356,11 +374,21 @@ def _places(labels: np.ndarray | None, classes: np.ndarray, images: int) -> Tens
     return torch.from_numpy(places)
 
 
-def as_images(name: str, pixels: np.ndarray, white: int | None = None) -> Tensor:
-    """Convert images, channels first or last, of bytes or other numbers (see `to_bytes`), to (N, C, H, W) uint8."""
+def as_images(name: str, pixels: np.ndarray, white: int | None = None, assumed: int | None = None) -> Tensor:
+    """Convert images, channels first or last, to (N, C, H, W) uint8.
+
+    Args:
+        name: Name of the images, for messages.
+        pixels: Images of shape (N, H, W), (N, H, W, C) or (N, C, H, W), of any dtype that `to_bytes` takes.
+        white: Value of white in numbers of more than 8 bits.
+        assumed: Value of white in integers if `white` is None. None: by their dtype and range, see `assumed_white`.
+
+    Raises:
+        UserError: If they are no images, or their values have no meaning.
+    """
     shape = f"{pixels.dtype} of shape {pixels.shape}"
     if pixels.dtype.kind not in "biuf" or pixels.ndim not in (3, 4) or not pixels.size:
-        wanted = "bytes, 16-bit integers or floats from 0 to 1, of shape N × H × W, N × H × W × C or N × C × H × W"
+        wanted = "bytes, integers or floats from 0 to 1, of shape N × H × W, N × H × W × C or N × C × H × W"
         raise UserError(f"{name}: images must be {wanted}, got {shape}")
     if pixels.ndim == 3:
         pixels = pixels[:, None]
@@ -368,11 +396,23 @@ def as_images(name: str, pixels: np.ndarray, white: int | None = None) -> Tensor
         pixels = pixels.transpose(0, 3, 1, 2)
     if pixels.shape[1] > MOST_CHANNELS:
         raise UserError(f"{name}: images must have at most {MOST_CHANNELS} channels, got {shape}")
+    _check_finite(name, pixels)
+    assumed = assumed_white(pixels) if assumed is None else assumed
     found = torch.empty(pixels.shape, dtype=torch.uint8)
     for start in range(0, len(pixels), AT_ONCE):  # floats of all images would take several times their memory
         try:
             part = np.ascontiguousarray(pixels[start : start + AT_ONCE])
-            found[start : start + AT_ONCE] = torch.from_numpy(to_bytes(part, white))
+            found[start : start + AT_ONCE] = torch.from_numpy(to_bytes(part, white, assumed))
         except Unreadable as reason:
             raise UserError(f"{name}: {reason}") from None
     return found
+
+
+def _check_finite(name: str, pixels: np.ndarray) -> None:
+    if pixels.dtype.kind != "f":
+        return
+    parts = [pixels[start : start + AT_ONCE] for start in range(0, len(pixels), AT_ONCE)]
+    finite = np.concatenate([np.isfinite(part).all(axis=(1, 2, 3)) for part in parts])
+    if lost := np.flatnonzero(~finite).tolist():
+        found = f"{len(lost):,} of {len(pixels):,} images have NaN or infinite pixels, such as image {lost[0]}"
+        raise UserError(f"{name}: {found}: replace these pixels, or leave these images out")

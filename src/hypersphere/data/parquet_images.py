@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from hypersphere.data.label_table import COLUMNS
 from hypersphere.data.pixel_cache import cache_folder
 from hypersphere.data.splits import PARTS
 from hypersphere.data.torch_datasets import IMAGE_KEYS, LABEL_KEYS
 from hypersphere.errors import UserError, first_line
-from hypersphere.util.console import notify
+from hypersphere.util.console import notify, notify_once
 from hypersphere.util.files import put_in_place
 from hypersphere.util.free_memory import in_bytes
 
@@ -146,7 +147,10 @@ def _image_column(schema: Any) -> str | None:
 def _label_column(schema: Any, types: Any) -> str | None:
     plain = (types.is_integer, types.is_string, types.is_large_string)
     known = {field.name for field in schema if any(kind(field.type) for kind in plain)}
-    return next((name for name in LABEL_KEYS if name in known), None)
+    found = next((name for name in (*LABEL_KEYS, *COLUMNS["label"]) if name in known), None)
+    if found is not None and found not in LABEL_KEYS:
+        notify_once(f"took the column {found} as label")
+    return found
 
 
 def _copied(data: str, files: Sequence[Path], column: str) -> Path:

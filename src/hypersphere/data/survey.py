@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from hypersphere.data.bands import range_warning
 from hypersphere.data.decode import WHITE, Looks, Unreadable, look, open_file
 from hypersphere.data.folder import Listing
 from hypersphere.data.tar_members import opened
@@ -37,18 +38,12 @@ class Survey(NamedTuple):
         several = f", {self.channels} channels" * (self.channels not in (1, 3))
         frames = f"; {self.stacks} of {self.looked_at} checked files have several frames: the first is used"
         stacks = frames * (self.stacks > 0)
-        return f"{self.images:,} images ({kinds}), {sides}{several}{broken}{stacks}{self._range_warning}"
+        return f"{self.images:,} images ({kinds}), {sides}{several}{broken}{stacks}"
 
     @property
-    def _range_warning(self) -> str:
-        """A warning if 16-bit pixels exceed white or stay far below it, such as those of 12-bit cameras."""
-        if self.brightest > self.white:
-            return f"; 16-bit pixels reach {self.brightest:,}: values above {self.white:,} (`white`) become white"
-        if not 0 < 4 * self.brightest < self.white:
-            return ""
-        likely = max(255, 2 ** self.brightest.bit_length() - 1)
-        dark = f"; 16-bit pixels reach only {self.brightest:,} of {self.white:,}, so images look dark"
-        return f"{dark}: set `white`, such as {likely}"
+    def warning(self) -> str:
+        """See `range_warning`."""
+        return range_warning(self.brightest, self.white)
 
 
 def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Survey:

@@ -1,7 +1,8 @@
 """Samples of dataset objects of other libraries: `torch.utils.data.Dataset` or Hugging Face datasets."""
 
+import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from hypersphere.data.bands import Unreadable, as_bands, in_number, to_bytes
-from hypersphere.data.decode import as_rgb, is_grey, look, read_pixels
+from hypersphere.data.bands import WHITE, Unreadable, as_bands, assumed_white, brightest_of, in_number, to_bytes
+from hypersphere.data.decode import Looks, as_rgb, is_grey, look, read_pixels
+from hypersphere.data.splits import evenly
 from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.errors import first_line
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "jpg", "png", "webp")
+SAMPLED = 16  # samples whose values say how many bits they have
 LABEL_KEYS = ("label", "labels", "target", "fine_label", "coarse_label", "cls")
 
 
@@ -23,6 +26,17 @@ def is_item_dataset(given: Any) -> bool:
     """Whether this is a dataset of samples, of any library: it has `__getitem__` and `__len__`."""
     arrays = isinstance(given, np.ndarray | Tensor | str | bytes | Mapping | list | tuple)
     return not arrays and hasattr(given, "__getitem__") and hasattr(given, "__len__")
+
+
+@contextlib.contextmanager
+def _any_error_as_unreadable() -> Iterator[None]:
+    """The dataset's code may raise anything."""
+    try:
+        yield
+    except Unreadable:
+        raise
+    except Exception as error:
+        raise Unreadable(f"{type(error).__name__}: {first_line(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,7 @@ class ItemReader:
     index: Tensor  # (N,), int64: which samples
     white: int | None = None
     channels: int = 3
+    assumed: int = WHITE
 
     def __len__(self) -> int:
         return len(self.index)
@@ -41,21 +56,16 @@ class ItemReader:
         return f"sample {int(self.index[number])}"
 
     def read(self, number: int, side: int | None) -> Tensor:
-        try:
-            return pixels_of(image_of(self.dataset[int(self.index[number])]), self.white, self.channels)
-        except Unreadable:
-            raise
-        except Exception as error:  # the dataset's code may raise anything
-            raise Unreadable(f"{type(error).__name__}: {first_line(error)}") from None
+        with _any_error_as_unreadable():
+            return pixels_of(self._image(number), self.white, self.channels, self.assumed)
 
-    def shape(self, number: int) -> tuple[int, int, int]:
-        """Channels, height and width of a sample."""
-        try:
-            return shape_of(image_of(self.dataset[int(self.index[number])]), self.white)
-        except Unreadable:
-            raise
-        except Exception as error:  # the dataset's code may raise anything
-            raise Unreadable(f"{type(error).__name__}: {first_line(error)}") from None
+    def look(self, number: int) -> Looks:
+        """What a sample is."""
+        with _any_error_as_unreadable():
+            return look_at(self._image(number), self.white, self.assumed)
+
+    def _image(self, number: int) -> Any:
+        return image_of(self.dataset[int(self.index[number])])
 
     def fingerprint(self) -> None:
         return None
@@ -72,6 +82,7 @@ class Items(StreamedImages):
         classes: Names of the classes.
         white: Value of white in numbers of more than 8 bits.
         bands: Number of channels to read.
+        assumed: Value of white in integers if `white` is None, see `assumed_white_of`.
     """
 
     dataset: Any
@@ -80,6 +91,7 @@ class Items(StreamedImages):
     classes: tuple[str, ...] = ()
     white: int | None = None
     bands: int | None = None
+    assumed: int = WHITE
 
     def __len__(self) -> int:
         return len(self.index)
@@ -89,7 +101,7 @@ class Items(StreamedImages):
 
     @property
     def reader(self) -> ItemReader:
-        return ItemReader(self.dataset, self.index, self.white, self.channels)
+        return ItemReader(self.dataset, self.index, self.white, self.channels, self.assumed)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -98,7 +110,17 @@ class Items(StreamedImages):
         Raises:
             Unreadable: If it cannot be read.
         """
-        return self.reader.shape(0)
+        looks = self.reader.look(0)
+        return looks.channels, looks.height, looks.width
+
+    @property
+    def brightest(self) -> int:
+        """The largest integer of more than 8 bits in a sample of the images; 0 if there is none."""
+        found = [0]
+        for number in evenly(len(self), SAMPLED).tolist():
+            with contextlib.suppress(Unreadable):
+                found.append(self.reader.look(number).brightest)
+        return max(found)
 
     def contains(self, others: "Items") -> bool:
         return self.dataset is others.dataset and bool((self.index == others.index[0]).any())
@@ -114,7 +136,21 @@ def image_of(sample: Any) -> Any:
     return sample[0] if isinstance(sample, tuple | list) else sample
 
 
-def pixels_of(image: Any, white: int | None = None, channels: int = 3) -> Tensor:
+def assumed_white_of(dataset: Any) -> int:
+    """The value of white in a dataset of integers, by a sample of them, see `assumed_white`."""
+    found: list[np.ndarray] = []
+    for number in evenly(len(dataset), SAMPLED).tolist():
+        with contextlib.suppress(Exception):  # the dataset's code may raise anything
+            image = image_of(dataset[number])
+            if not isinstance(image, np.ndarray | Tensor | list):
+                return WHITE
+            found.append(as_array(image))
+        if found and (found[0].dtype.kind not in "iu" or found[0].dtype == np.uint8):
+            return WHITE
+    return assumed_white(*found)
+
+
+def pixels_of(image: Any, white: int | None = None, channels: int = 3, assumed: int | None = None) -> Tensor:
     """Convert an image to (C, H, W) uint8.
 
     Args:
@@ -122,36 +158,55 @@ def pixels_of(image: Any, white: int | None = None, channels: int = 3) -> Tensor
             it; or an array or tensor of bytes or other numbers (see `to_bytes`).
         white: Value of white in numbers of more than 8 bits.
         channels: Number of channels C.
+        assumed: Value of white in integers if `white` is None. None: by their dtype and range, see `assumed_white`.
     """
-    if isinstance(image, Mapping) and isinstance(content := image.get("bytes"), bytes):
-        image = content
+    image = _content(image)
     if isinstance(image, bytes):
         return read_pixels(image, None, white, channels)
-    pixels = in_number(to_bytes(_numbers(image, white), white), channels)
-    return torch.from_numpy(np.ascontiguousarray(pixels))
+    numbers = _numbers(image, white)
+    pixels = to_bytes(numbers, white, assumed_white(numbers) if assumed is None else assumed)
+    return torch.from_numpy(np.ascontiguousarray(in_number(pixels, channels)))
 
 
-def shape_of(image: Any, white: int | None = None) -> tuple[int, int, int]:
-    """Channels, height and width of an image as `pixels_of` takes it."""
-    if isinstance(image, Mapping) and isinstance(content := image.get("bytes"), bytes):
-        image = content
-    if not isinstance(image, bytes):
-        return to_bytes(_numbers(image, white), white).shape
-    looks = look(io.BytesIO(image))
-    return looks.channels, looks.height, looks.width
+def look_at(image: Any, white: int | None = None, assumed: int = WHITE) -> Looks:
+    """Look at an image as `pixels_of` takes it."""
+    image = _content(image)
+    if isinstance(image, bytes):
+        return look(io.BytesIO(image))
+    numbers = _numbers(image, white)
+    wide = np.asarray(image) if _is_pil(image) and image.mode.startswith("I") else numbers
+    channels, height, width = to_bytes(numbers, white, assumed).shape
+    return Looks(channels, height, width, brightest_of(wide, assumed))
+
+
+def _content(image: Any) -> Any:
+    """The content of the file, if the image is one as Hugging Face stores it; else the image."""
+    held = image.get("bytes") if isinstance(image, Mapping) else None
+    return held if isinstance(held, bytes) else image
+
+
+def _is_pil(image: Any) -> bool:
+    return hasattr(image, "convert") and hasattr(image, "size")
+
+
+def as_array(given: Any) -> np.ndarray:
+    """A tensor, or what NumPy takes, as an array."""
+    if not isinstance(given, Tensor):
+        return np.asarray(given)
+    return (given.float() if given.dtype == torch.bfloat16 else given).detach().cpu().numpy()
 
 
 def _numbers(image: Any, white: int | None) -> np.ndarray:
     """A PIL image, array or tensor as C × H × W."""
-    if hasattr(image, "convert") and hasattr(image, "size"):  # a PIL image
+    if _is_pil(image):
         grey, picture = is_grey(image), as_rgb(image, white)
         return np.array(picture.convert("L"))[None] if grey else np.moveaxis(np.array(picture), 2, 0)
-    if not isinstance(image, np.ndarray | Tensor):
+    if not isinstance(image, np.ndarray | Tensor | list):
         raise Unreadable(f"sample is a {type(image).__name__}, not an image, array or tensor")
-    numbers = image.cpu().numpy() if isinstance(image, Tensor) else image
+    numbers = as_array(image)
     if numbers.ndim == 3 and numbers.shape[0] not in (1, 3) and numbers.shape[2] in (1, 3):
         numbers = np.moveaxis(numbers, 2, 0)
-    elif numbers.ndim == 3 and numbers.shape[0] in (1, 3):
+    elif numbers.ndim == 3 and numbers.shape[0] in (1, 3) and numbers.size:
         return numbers
     return as_bands(numbers)
 

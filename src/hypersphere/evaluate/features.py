@@ -187,6 +187,6 @@ def features_and_samples(
             features.append(encode(encoder, inputs, precision)[-len(sample) :])
             samples.append(sample)
     if not samples:
-        example = next(iter(loader.unreadable), "")
-        raise UserError(f"none of {len(loader)} images could be read, such as {example}")
+        example, reason = next(iter(loader.unreadable.items()), ("", "no reason is known"))
+        raise UserError(f"none of {len(loader)} images could be read, such as {example} ({reason})")
     return torch.cat(features), torch.cat(samples)

@@ -251,6 +251,7 @@ def _labelled_split(
         dataset = dataset_of(where, spec)
         if not dataset.takes_root(begun=False):
             dataset = dataset_of(where, replace(spec, root=None))
+        dataset.check_options()
         split = dataset.split(holdout)
     if not split.train.classes or not split.apart:
         how = "pass a folder with a subfolder for each class, or a CSV file of `labels`"

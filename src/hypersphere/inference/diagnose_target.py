@@ -200,7 +200,7 @@ def _images_to_show(
 def _like_photographs(data: str | Tensor | None, channels: int) -> ViewPipeline:
     """The recipe for a user's images, at their size."""
     usual = folder_pipeline(min(data.shape[2:]) if isinstance(data, Tensor) else 224)
-    return usual if channels != 1 else replace(usual, mean=(0.449,), std=(0.226,))
+    return usual if channels == 3 else replace(usual, mean=(0.449,) * channels, std=(0.226,) * channels)
 
 
 def _given(images: Tensor, n: int, like: ViewPipeline) -> ShownImages:
@@ -214,8 +214,8 @@ def _given(images: Tensor, n: int, like: ViewPipeline) -> ShownImages:
 def as_bytes(images: Tensor) -> Tensor:
     """A user's images of shape (N, C, H, W), uint8 or floats from 0 to 1, as uint8."""
     shape = f"{images.dtype} of shape {tuple(images.shape)}"
-    if images.ndim != 4 or images.shape[1] not in (1, 3) or len(images) < 2:
-        raise UserError(f"`data` must be a name, or at least two images N × C × H × W with C 1 or 3, got {shape}")
+    if images.ndim != 4 or len(images) < 2:
+        raise UserError(f"`data` must be a name, or at least two images N × C × H × W, got {shape}")
     if images.dtype == torch.uint8:
         return images
     if not images.is_floating_point() or not (images.min() >= 0 and images.max() <= 1):

@@ -100,7 +100,8 @@ class Loaded:
         """Features of images.
 
         Args:
-            pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+            pictures: Paths, PIL images, contents of image files, or tensors or arrays of shape (C, H, W), (H, W, C)
+                or (H, W), with numbers as `hs.pretrain` takes them; or one tensor or array of N of them.
             level: None for the features. 1 to 4 for the maps of a stage of a ResNet, of shape (N, C, H, W), and
                 "patches" for the patch tokens of a vision transformer, of shape (N, P, D).
             pooled: Whether to average the output of `level` over positions, to shape (N, C) or (N, D).
@@ -117,7 +118,8 @@ class Loaded:
         """Classes of images, by the classifier that `hypersphere classify` or `hs.classify` made.
 
         Args:
-            pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+            pictures: Paths, PIL images, contents of image files, or tensors or arrays of shape (C, H, W), (H, W, C)
+                or (H, W), with numbers as `hs.pretrain` takes them; or one tensor or array of N of them.
 
         Returns:
             `labels`, the most probable class of each of N images; `probabilities`, a tensor of shape (N, C) on the

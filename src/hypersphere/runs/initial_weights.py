@@ -55,6 +55,11 @@ def _weights(encoder: nn.Module, config: Config, channels: int) -> dict[str, Ten
         return read_weights(_file_of(config.init))
     if not config.encoder.startswith(("torchvision/", "timm/")):
         raise UserError(f"`init` pretrained needs an encoder of torchvision or timm, got {config.encoder}")
+    if channels != 3 and config.encoder.startswith("torchvision/"):
+        others = "leave out `init`, or use a model of timm, which adapts its weights"
+        raise UserError(
+            f"`init` pretrained of {config.encoder} is for 3 channels, but images have {channels}: {others}"
+        )
     with torch.random.fork_rng(devices=[]):  # the seed alone decides how the heads start
         return pretrained_model(config.encoder, channels, like=encoder).state_dict()
 

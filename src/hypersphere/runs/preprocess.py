@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images
-from hypersphere.data.bands import MOST_CHANNELS, Unreadable, in_number
+from hypersphere.data.bands import MOST_CHANNELS, Unreadable
 from hypersphere.data.decode import read_pixels
 from hypersphere.data.loader import center_view
+from hypersphere.data.object_datasets import as_images
 from hypersphere.data.tar_members import exists, file_or_member, opened
-from hypersphere.data.torch_datasets import pixels_of
+from hypersphere.data.torch_datasets import as_array, pixels_of
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract, in_channels
 from hypersphere.nn.levels import AtLevel, Level
@@ -30,7 +31,7 @@ from hypersphere.views.crops import middle
 AT_ONCE = 64  # images decoded before they are encoded
 LARGEST = 16_384  # pixels of a side
 
-Picture = Any  # a path, a PIL image, the bytes of an image file, or a uint8 tensor or array C × H × W
+Picture = Any  # a path, a PIL image, the bytes of an image file, or a tensor or array C × H × W, H × W × C or H × W
 
 
 class PreprocessRecord(TypedDict):
@@ -111,14 +112,11 @@ class Preprocess:
         try:
             if isinstance(picture, str):
                 return read_pixels(opened(file_or_member(picture)), self.side, self.white, channels)
-            if isinstance(picture, bytes) or _is_pil(picture):
+            if isinstance(picture, bytes | Tensor | np.ndarray) or _is_pil(picture):
                 return pixels_of(picture, self.white, channels)
         except Unreadable as reason:
-            name = printable(picture) if isinstance(picture, str) else f"an image given as {type(picture).__name__}"
-            raise UserError(f"{name} cannot be read ({reason})") from None
-        if isinstance(picture, Tensor | np.ndarray):
-            return _from_array(np.asarray(picture.cpu() if isinstance(picture, Tensor) else picture), channels)
-        kinds = "a path, a PIL image, the bytes of an image file or a uint8 array C × H × W"
+            raise UserError(f"{_called(picture)} cannot be read ({reason})") from None
+        kinds = "a path, a PIL image, the bytes of an image file, or an array or tensor C × H × W or H × W × C"
         raise UserError(f"an image must be {kinds}, got {type(picture).__name__}")
 
     def pixels(self, image: Tensor, how: None = None) -> np.ndarray:
@@ -141,12 +139,13 @@ def _is_pil(picture: Any) -> bool:
     return isinstance(picture, Image.Image)
 
 
-def _from_array(pixels: np.ndarray, channels: int) -> Tensor:
-    shape, accepted = tuple(pixels.shape), _accepted(channels)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or not pixels.size or shape[0] not in accepted:
-        wanted = " or ".join(map(str, accepted))
-        raise UserError(f"an image must be uint8 of shape ({wanted}, H, W), got {pixels.dtype} of shape {shape}")
-    return torch.from_numpy(np.ascontiguousarray(in_number(pixels, channels)))
+def _called(picture: Picture) -> str:
+    """An image in messages."""
+    if isinstance(picture, str):
+        return printable(picture)
+    if isinstance(picture, Tensor | np.ndarray):
+        return f"an image of {picture.dtype} and shape {tuple(picture.shape)}"
+    return f"an image given as {type(picture).__name__}"
 
 
 def _accepted(channels: int) -> tuple[int, ...]:
@@ -166,8 +165,8 @@ def encode_pictures(
     Args:
         encoder: The encoder.
         preprocess: Its preprocessing.
-        pictures: Paths, PIL images, contents of image files, or uint8 tensors or arrays of shape (C, H, W); or a tensor
-            or array of shape (N, C, H, W).
+        pictures: Paths, PIL images, contents of image files, or tensors or arrays of shape (C, H, W), (H, W, C) or
+            (H, W); or one tensor or array of N of them. Numbers are those that `hs.pretrain` takes.
         level: Part of the encoder whose output is returned, as in `AtLevel`. None: the features, of shape (N, D).
         pooled: Whether to average the output of `level` over positions.
 
@@ -178,9 +177,9 @@ def encode_pictures(
         raise UserError("encode() needs a list of images, got a single one: pass [image]")
     network = encoder if level is None else AtLevel(encoder, level, pooled)
     side, channels = preprocess.side, len(preprocess.mean)
-    if isinstance(pictures, Tensor | np.ndarray) and pictures.ndim == 4 and len(pictures):
-        pixels = torch.from_numpy(np.array(pictures, order="C")) if isinstance(pictures, np.ndarray) else pictures
-        if pixels.dtype == torch.uint8 and pixels.shape[1] in _accepted(channels) and pixels.shape[2:] == (side, side):
+    if isinstance(pictures, Tensor | np.ndarray) and pictures.ndim in (3, 4) and len(pictures):
+        pictures = pixels = _batch(pictures, preprocess)
+        if pixels.shape[1] in _accepted(channels) and pixels.shape[2:] == (side, side):
             return encode_pixels(network, preprocess, pixels)
     found: list[Tensor] = []
     images = (preprocess.opened(picture) for picture in pictures)
@@ -188,6 +187,19 @@ def encode_pictures(
         found.append(encode_pixels(network, preprocess, torch.from_numpy(np.stack(some))))
     blank = torch.zeros(1, channels, side, side, dtype=torch.uint8)
     return torch.cat(found) if found else encode_pixels(network, preprocess, blank)[:0]
+
+
+def _batch(pictures: Tensor | np.ndarray, preprocess: Preprocess) -> Tensor:
+    """Images in one array as uint8 of shape (N, C, H, W), converted as those that are trained on."""
+    side, accepted, shape = preprocess.side, _accepted(len(preprocess.mean)), tuple(pictures.shape)
+    if len(shape) == 3 and shape[0] > 1 and (shape[0] in accepted or shape[2] in accepted):
+        raise UserError(
+            f"encode() got an array of shape {shape}, which may be one image or grey ones: pass images[None] if it is "
+            "one, or images[:, None]"
+        )
+    if isinstance(pictures, Tensor) and pictures.dtype == torch.uint8 and shape[2:] == (side, side):
+        return pictures  # which may be on a GPU
+    return as_images("images", as_array(pictures), preprocess.white)
 
 
 def encode_pixels(encoder: nn.Module, preprocess: Preprocess, pixels: Tensor) -> Tensor:

@@ -145,7 +145,7 @@ def pretrain(
             a subclass of `hs.methods.Method`. By default the one that did best in recorded runs on similar images.
         data: Images to train on. A dataset's name; a folder of images; tar files; a .npz file; arrays in memory, as
             images, (images, labels) or a dictionary; a torch or Hugging Face dataset; or a function at the top of a
-            module that returns one of these. Images are uint8 arrays, or floats from 0 to 1.
+            module that returns one of these. Pixels are bytes, integers of 16 bits, or floats from 0 to 1.
         resume: Folder of a run to continue. Other arguments must be the same as when it began.
         dry_run: Only check the run, measure a few updates, and return what it would do and need (`print` shows it).
             Nothing is trained or written.
@@ -276,7 +276,7 @@ def checked(config: Config) -> Config:
     check_init(config.init)
     check_trackers(config.track)
     precision = pick_precision(config.precision, pick_device(config.device))
-    Dataset.resolve(config).check_root(begun=False)
+    Dataset.resolve(config).check_options()
     if names := unused_options(config):
         plural = "s" * (len(names) > 1)
         notify(f"ignored option{plural} {', '.join(names)}: no effect on {config.title} with {config.data}")

@@ -1,12 +1,14 @@
 """A method's recipe on whatever data and encoder one names, by what is found there."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.resolving import dataset_of
+from hypersphere.errors import UserError
 from hypersphere.methods import METHODS, method_class
 from hypersphere.methods.recipes import parse_name, transformer_recipe
 from hypersphere.nn.encoders import sketch, takes_any_channels
@@ -26,6 +28,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     options = coerce_options(method, options)  # a mistake is reported before anything is searched
     given = {one.name: options[one.name] for one in fields(DataSpec) if one.name in options}
     dataset = dataset_of(data, DataSpec(**given))
+    dataset.check_options()
     hints, suggested, chosen = dataset.recipe_hints(), {}, ""
     if method is None:
         choice = recommended_for(dataset, options.get("size"))
@@ -36,6 +39,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
         if chosen:
             notify(chosen)
         return _for_encoder(recipe(method, dataset.name, **{**suggested, **options}), options)
+    _check_mean(options.get("mean", ()), hints.channels)
     by_size = folder_options(hints.images, hints.side, options.get("size"))
     kind = method_class(parse_name(method, METHODS).method)
     by_size |= {name: value for name, value in kind.options_for(hints.images).items() if name in option_names(method)}
@@ -44,7 +48,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     of_method = photograph_options(method, dataset.name, by_size["size"])
     usual = recipe(method, dataset.name, **{**by_size, **of_method})
     config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual, options), **options})
-    for line in filter(None, (dataset.summary(), chosen)):
+    for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
     return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
 
@@ -72,6 +76,13 @@ def _normalized(config: Config, dataset: Dataset, found: int) -> Config:
     measured = dataset.normalization(channels)
     notify(f"{pluralize(channels, 'channel')}: {measured}")
     return config.replace(mean=measured.mean, std=measured.std)
+
+
+def _check_mean(mean: Sequence[float], found: int) -> None:
+    """Refuse a normalization of another number of channels than the images have; grey ones may be read in colour."""
+    if mean and len(mean) != found and not {len(mean), found} <= {1, 3}:
+        advice = "give one for each channel, or leave out `mean` and `std` to measure them"
+        raise UserError(f"`mean` has {pluralize(len(mean), 'number')}, but images have {found} channels: {advice}")
 
 
 def channels_for(config: Config, found: int) -> int:

@@ -158,8 +158,8 @@ class Run:
         """Compute the features of images, as `hs.load(run.path).encode` does.
 
         Args:
-            images: Tensor or array of shape (N, C, H, W), uint8, on any device; or a list of paths, PIL images,
-                contents of image files, or uint8 tensors or arrays of shape (C, H, W).
+            images: Tensor or array of shape (N, C, H, W), (N, H, W, C) or (N, H, W), on any device, with numbers as
+                `hs.pretrain` takes them; or a list of such images, paths, PIL images or contents of image files.
             level: None for the features. 1 to 4 for the maps of a stage of a ResNet, of shape (N, C, H, W), and
                 "patches" for the patch tokens of a vision transformer, of shape (N, P, D).
             pooled: Whether to average the output of `level` over positions, to shape (N, C) or (N, D).

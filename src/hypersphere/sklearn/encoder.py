@@ -12,20 +12,24 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from hypersphere.data.bands import assumed_white
 from hypersphere.data.object_datasets import as_images
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.sphere import unit
 
 WATCHED = 16  # training images that the run takes for held-out ones, so that it learns from all
 SEEDS = 2**31 - 1
+KEPT = [np.uint8, np.float32, np.float64, *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))]
 
 
 class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Embeds images: `fit` trains an encoder without labels, or takes a finished one; `transform` gives its features.
 
-    X is an array of images: (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or float; or rows of pixels (N, H·W), which
-    are squares or have the shape `image_shape`. Floats are scaled from the smallest to the largest value that `fit` saw
-    to 0 … 1; uint8 is used as it is. With a finished encoder, X may also be a list of paths.
+    X is an array of images: (N, H, W), (N, H, W, C) or (N, C, H, W); or rows of pixels (N, H·W), which are squares or
+    have the shape `image_shape`. Floats are scaled from the smallest to the largest value that `fit` saw to 0 … 1.
+    uint8 is used as it is, and the white value of other integers is that of `hs.pretrain`, which is 65535 or
+    `options={"white": …}`, or 255 if all integers that `fit` saw fit 8 bits. With a finished encoder, X may also be a
+    list of paths.
 
     Args:
         method: Method of `hs.pretrain`, such as "byol" or "simclr-uni". "supervised" needs y.
@@ -46,7 +50,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     Attributes:
         encoder_: The trained network.
         n_features_in_: Second dimension of X: for rows of pixels, the pixels of an image.
-        range_: The smallest and the largest value of floats.
+        range_: The values that become black and white: the smallest and the largest of floats; 0 and white of integers.
 
     Raises:
         UserError: If X are no images, or an option cannot be used.
@@ -92,13 +96,19 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Returns:
             The encoder itself.
         """
-        if self.source is not None and _are_paths(X):
+        paths = self.source is not None and _are_paths(X)
+        X = X if paths else self._checked(X, first=True)
+        if self.source is not None:
             self._loaded = self._finished()
-        else:
-            X = self._checked(X, first=True)
-            self.range_ = (0.0, 255.0) if X.dtype == np.uint8 else (float(X.min()), float(X.max()))
-            images = self._pixels(X)
-            self._loaded = self._finished() if self.source else self._train(images, y)
+        self.range_, self._assumed, self._saw_floats = (0.0, 1.0), None, not paths and X.dtype.kind == "f"
+        if self._saw_floats:
+            self.range_ = float(X.min()), float(X.max())
+        elif not paths:
+            self._assumed = assumed_white(X)
+            self.range_ = 0.0, float(self._white or self._assumed)
+        images = None if paths else self._pixels(X)
+        if self.source is None:
+            self._loaded = self._train(images, y)
         self.encoder_, self._n_features_out = self._loaded.encoder, self._loaded.features
         return self
 
@@ -120,7 +130,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         assert self.source is not None
         return load(Path(self.source), self.device)
 
-    def _train(self, images: np.ndarray, y: Any) -> Loaded:
+    def _train(self, images: Any, y: Any) -> Loaded:
         from hypersphere.runs.pretraining import pretrain
 
         data: dict[str, Any] = {"train_images": images, "val_images": images[:WATCHED]}
@@ -135,9 +145,14 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             run = pretrain(self.method, data=data, out=str(out), progress=self.verbose, **options)
             return load(run.path, self.device)
 
+    @property
+    def _white(self) -> int | None:
+        """The option `white`, or that of the finished encoder."""
+        return (self.options or {}).get("white") if self.source is None else self._loaded.preprocess.white
+
     def _checked(self, X: Any, first: bool) -> np.ndarray:
         """X as an array of numbers, after the checks of scikit-learn."""
-        kinds: dict[str, Any] = {"allow_nd": True, "dtype": [np.uint8, np.float32, np.float64], "reset": first}
+        kinds: dict[str, Any] = {"allow_nd": True, "dtype": KEPT, "reset": first}
         try:
             from sklearn.utils.validation import validate_data
         except ImportError:  # before scikit-learn 1.6
@@ -148,10 +163,11 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """uint8 images of shape (N, C, H, W)."""
         if X.ndim == 2:
             X = X.reshape(len(X), *self._shape(X.shape[1]))
-        if X.dtype != np.uint8:
+        if X.dtype.kind == "f" or (self._saw_floats and X.dtype != np.uint8):
             low, high = self.range_
             X = np.clip((X.astype(np.float32) - low) / ((high - low) or 1.0), 0, 1)
-        return as_images("X", X).numpy()
+            return as_images("X", X).numpy()
+        return as_images("X", X, self._white, self._assumed).numpy()
 
     def _shape(self, pixels: int) -> tuple[int, ...]:
         side = math.isqrt(pixels)
