@@ -174,7 +174,7 @@ def test_every_documented_command_is_understood(line):
     words = [word for word in words if word != "--help"]
     module = importlib.import_module(f"hypersphere.cli.{command}")
     options = getattr(module, f"{command.capitalize()}Options")
-    if command in ("pretrain", "sweep"):
+    if command in ("pretrain", "sweep", "speedrun"):
         assert parse_run_options(command, options, words)
     else:
         assert parse(command, options, words)
