@@ -256,3 +256,45 @@ def test_what_a_strangers_card_names_is_not_trusted_by_copying(of_colours, colou
 def test_mistakes_are_told_in_a_line(words, message, digits, of_colours, coloured, capsys):
     places = {"DIGITS": digits, "FOLDER": of_colours[1].folder, "FLAT": coloured / "red"}
     assert message in told(capsys, *(places.get(word, word) for word in words))
+
+
+def broken(folder, *names):
+    """Overwrite the images of these classes with junk."""
+    for path in (path for name in names for path in (folder / name).iterdir()):
+        path.write_bytes(b"junk")
+
+
+@pytest.mark.parametrize("head", ["linear", "finetune"])
+def test_unreadable_images_are_listed_and_not_counted(head, of_colours, coloured, tmp_path, capsys):
+    folder, out = shutil.copytree(coloured, tmp_path / "images"), tmp_path / "out"
+    first = sorted((folder / "red").iterdir())[:10]
+    for path in first:
+        path.write_bytes(b"junk")
+    broken(folder, "blue")
+    found = hs.classify(of_colours[0], out, data=folder, head=head, epochs=1, device="cpu")
+    told = capsys.readouterr().err
+    assert (len(found.truth) + found.trained_on, len(found.classes)) == (50, 3)  # 20 red and 30 green
+    assert read_card(out)["classifier"]["training_images"] == found.trained_on
+    assert "no training image of blue can be read, so it is never predicted" in told
+    assert "40 files could not be read" in told
+    listed = [line.split("\t")[0] for line in (out / "unreadable.tsv").read_text().splitlines()]
+    assert listed == sorted(map(str, [*first, *(folder / "blue").iterdir()]))
+    hs.classify(of_colours[0], out, data=coloured, device="cpu")
+    assert not (out / "unreadable.tsv").exists()
+
+
+def test_a_classifier_of_one_readable_class_is_refused(of_colours, coloured, tmp_path):
+    folder = shutil.copytree(coloured, tmp_path / "images")
+    broken(folder, "blue", "red")
+    with pytest.raises(UserError, match=r"labelled images of one class only \(48 images cannot be read\)"):
+        hs.classify(of_colours[0], tmp_path / "out", data=folder, device="cpu")
+
+
+def test_a_transfer_reports_unreadable_images(of_colours, coloured, tmp_path, capsys):
+    folder = shutil.copytree(coloured, tmp_path / "images")
+    broken(folder, "blue")
+    found = hs.load_run(of_colours[0], "cpu").measure("knn", transfer=str(folder))
+    told = capsys.readouterr().err
+    assert found[f"transfer/{str(folder).strip('/')}/sphere"]["images"] == 12
+    assert "30 files could not be read" in told
+    assert "no training image of blue can be read" in told

@@ -40,10 +40,10 @@ def run(words: Sequence[str]) -> None:
     options = parse("predict", PredictOptions, words)
     if not options.images:
         raise missing("predict", "IMAGES")
-    from hypersphere.data.unreadable import report_unreadable
+    from hypersphere.data.unreadable import replace_unreadable, report_unreadable
     from hypersphere.inference.loading import load
     from hypersphere.inference.predicting import UNSURE, write_predictions
-    from hypersphere.util.console import notify, pluralize
+    from hypersphere.util.console import pluralize
     from hypersphere.util.text import printable
 
     with _table(options.out) as file:
@@ -61,11 +61,10 @@ def run(words: Sequence[str]) -> None:
         print(f"  {count:>7,}  {printable(name)}", file=to)
     if (others := found.counts.total() - sum(count for _, count in found.counts.most_common(LISTED))) > 0:
         print(f"  {others:>7,}  of {len(found.counts) - LISTED} other classes", file=to)
-    if options.out is not None:
-        report_unreadable(found.unreadable, options.out.with_suffix(".unreadable.tsv"))
-    elif found.unreadable:
-        example, reason = next(iter(found.unreadable.items()))
-        notify(f"skipped {len(found.unreadable)} that could not be read, such as {printable(example)} ({reason})")
+    if options.out is None:
+        report_unreadable(found.unreadable)
+    else:
+        replace_unreadable(found.unreadable, options.out.with_suffix(".unreadable.tsv"))
 
 
 @contextlib.contextmanager

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.data import Dataset, DataSpec, Holdout, Split
+from hypersphere.data.dataset import Unreadable
 from hypersphere.data.resolving import dataset_of
+from hypersphere.data.unreadable import UNREADABLE, replace_unreadable
 from hypersphere.errors import UserError
 from hypersphere.evaluate import Accuracy, accuracy, in_channels
 from hypersphere.evaluate.calibration import FEWEST, Reliability, calibrated_apart, fit_temperature, reliability
 from hypersphere.evaluate.classifier import LinearHead, fit_head
-from hypersphere.evaluate.features import features_and_samples
+from hypersphere.evaluate.features import features_and_samples, warn_of_lost_classes
 from hypersphere.evaluate.finetune import tuned_copy
 from hypersphere.inference.exporting import CLASSIFIER_ONNX, ONNX
 from hypersphere.inference.head import HEAD, Head
@@ -26,7 +28,7 @@ from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.machine import evaluation_execution
 from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.run import Run
-from hypersphere.util.console import progress_bar
+from hypersphere.util.console import pluralize, progress_bar
 from hypersphere.util.files import as_json, make_folder, put_in_place, write_atomically
 from hypersphere.util.trust import remember
 
@@ -54,7 +56,7 @@ class Classified:
         scores: Their scores before calibration, shape (M, C).
         names: Their names.
         images: The held-out images, in the order of the other attributes.
-        trained_on: Number of labelled training images.
+        trained_on: Number of readable labelled training images.
     """
 
     folder: Path
@@ -198,14 +200,14 @@ def classify(
     dataset, split = _labelled_split(found, data, labels, holdout, workers)
     train, held_out = _loaders(found.loaded.preprocess, dataset, split, found.loaded.device, seed, progress)
     make_folder(folder)
-    encoder, linear = found.loaded.encoder, None
+    encoder = found.loaded.encoder
+    features, train = _readable(train, encoder, dataset.name)
     if head == "finetune":
         config = found.run.config if found.run else Config()
         encoder, linear = _fine_tuned(encoder, train, config, epochs, lr, seed, progress)
+    else:
+        linear = fit_head(_finite(features), train.labels, len(train.classes))
     queries, samples = features_and_samples(held_out, encoder)
-    if linear is None:
-        features, seen = features_and_samples(train, encoder)
-        linear = fit_head(_finite(features), train.labels[seen], len(train.classes))
     images = held_out.images
     classified = Classified(
         folder,
@@ -221,6 +223,8 @@ def classify(
         about |= {"epochs": epochs, "lr": lr, "seed": seed}
         found.card["metrics"] = {}  # are those of the encoder before
     _write(classified, found.card, plain(encoder), linear, about)
+    unreadable = {**dataset.unreadable_folders(split), **train.unreadable, **held_out.unreadable}
+    replace_unreadable(unreadable, folder / UNREADABLE)
     return classified
 
 
@@ -266,16 +270,28 @@ def _loaders(
     channels, side, cache = len(preprocess.mean), preprocess.side, dataset.options.cache
     loaders = []
     for images in split:
+        unreadable: Unreadable = {}
         if images.channels != channels:
-            images = in_channels(images.decoded(side, dataset.workers, len(images)), channels)
+            decoded = images.decoded(side, dataset.workers, len(images), unreadable=unreadable)
+            images = in_channels(decoded, channels)
         loader = images.squared(side).loader(pipeline, seed, device, dataset.workers, progress, cache)
+        loader.unreadable.update(unreadable)
         loaders.append(loader.labelled)
     train, held_out = loaders
     if not len(train) or not len(held_out):
         raise UserError(f"{dataset.name} has {len(train)} training and {len(held_out)} held-out images with labels")
-    if len(train.labels.unique()) < 2:
-        raise UserError(f"{dataset.name} has labelled images of one class only: a classifier needs two")
     return train, held_out
+
+
+def _readable(train: Any, encoder: nn.Module, name: str) -> tuple[Tensor, Any]:
+    """Features of the readable training images, and a loader of these images."""
+    features, seen = features_and_samples(train, encoder)
+    readable = train if len(seen) == len(train) else train[seen]
+    if len(readable.labels.unique()) < 2:
+        lost = f" ({pluralize(len(train.unreadable), 'image')} cannot be read)" if train.unreadable else ""
+        raise UserError(f"{name} has labelled images of one class only{lost}: a classifier needs two")
+    warn_of_lost_classes(train.labels, readable.labels, train.classes)
+    return features, readable
 
 
 def _fine_tuned(

@@ -18,7 +18,7 @@ from hypersphere.data import Dataset, Images, Loader, Split
 from hypersphere.data.dataset import ImageSet, Unreadable
 from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
-from hypersphere.data.unreadable import report_unreadable, unreadable_in
+from hypersphere.data.unreadable import UNREADABLE, report_unreadable, unreadable_in
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.distributed.collectives import (
     agreed,
@@ -91,7 +91,6 @@ if TYPE_CHECKING:
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
 SHORT = 60.0  # seconds of a run whose estimate is not worth a line
 WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
-UNREADABLE = "unreadable.tsv"  # in a run's folder: images that could not be read
 
 
 @overload
