@@ -61,8 +61,8 @@ def run(words: Sequence[str]) -> None:
 
     given = {name: value for name, value in vars(options).items() if name not in ("encoder", "out")}
     found = classify(options.encoder, options.out, progress=True, **given)
-    write_classifier_page(found.folder / PAGE, found)
     _print_classified(found)
+    write_classifier_page(found.folder / PAGE, found)
     print(f"written to {found.folder}: {', '.join([*files_of(found.folder), PAGE])}")
     print_next("predict", found.folder, "IMAGES", "-o", "predictions.csv")
 
