@@ -196,12 +196,51 @@ def test_onnx_without_hypersphere_gives_the_same_probabilities(of_colours, tmp_p
         (found,) = session.run([card["onnx"]["output"]], {card["onnx"]["input"]: images[:batch]})
         np.testing.assert_allclose(found, wanted.probabilities[:batch], atol=1e-4)
     assert [card["classifier"]["classes"][n] for n in found.argmax(1)] == wanted.labels
-    with pytest.raises(UserError, match=r"classifier.onnx has older weights: remove it, or choose another `out`"):
-        hs.classify(of_colours[0], folder)
     other = export(folder, tmp_path / "other")
     assert sorted(file.name for file in other.iterdir()) == ["card.json", "encoder.safetensors", "head.safetensors"]
     assert hs.load(other, "cpu").predict(files).labels == wanted.labels
     assert exporting.files_of(other) == ["card.json", "encoder.safetensors", "head.safetensors"]
+
+
+@with_onnx
+def test_a_classifier_is_replaced_with_what_was_made_of_it(of_colours, coloured, tmp_path, capsys):
+    folder = shutil.copytree(of_colours[1].folder, tmp_path / "copy")
+    export(folder, format="onnx")
+    capsys.readouterr()
+    with pytest.raises(UserError, match="has no labels"):
+        hs.classify(of_colours[0], folder, data=coloured / "red", device="cpu")
+    assert (folder / "classifier.onnx").exists()
+    hs.classify(of_colours[0], folder, device="cpu")
+    assert sorted(file.name for file in folder.iterdir()) == ["card.json", "encoder.safetensors", "head.safetensors"]
+    (told,) = capsys.readouterr().err.splitlines()
+    assert f"removed {folder}/classifier.onnx" in told
+    assert f"hypersphere export {folder} --format onnx" in told
+    other = export(folder, tmp_path / "other", "onnx")
+    assert exporting.files_of(export(folder, other, "onnx")) == exporting.files_of(other)
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def test_what_is_of_another_kind_is_not_replaced(of_colours, coloured, tmp_path):
+    run, found = of_colours
+    exported, photos = export(run, tmp_path / "exported"), coloured / "red"
+    for make in (hs.classify, export):
+        for out, message in (
+            (found.folder if make is export else exported, "is (a classifier|an exported encoder), which would be lost"),
+            (photos, "has other files, such as 0.png: choose an empty folder"),
+        ):
+            before = contents(out)
+            with pytest.raises(UserError, match=message):
+                make(run, out)
+            assert contents(out) == before
+    with pytest.raises(UserError, match="is an exported encoder, which would be lost"):
+        export(found.folder, exported)
+    (tmp_path / "begun").mkdir()  # by an export that was killed
+    for name in ("encoder.safetensors", "card.json.part", ".DS_Store"):
+        (tmp_path / "begun" / name).touch()
+    assert hs.load(export(run, tmp_path / "begun"), "cpu").features == 128
 
 
 def test_a_changed_head_is_refused(of_colours, tmp_path):

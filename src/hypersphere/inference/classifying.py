@@ -1,6 +1,7 @@
 """Make a classifier of an encoder and labelled images: an exported folder with a head."""
 
 import hashlib
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from hypersphere.evaluate.calibration import FEWEST, Reliability, calibrated_apa
 from hypersphere.evaluate.classifier import LinearHead, fit_head
 from hypersphere.evaluate.features import features_and_samples, warn_of_lost_classes
 from hypersphere.evaluate.finetune import tuned_copy
-from hypersphere.inference.exporting import CLASSIFIER_ONNX, ONNX
+from hypersphere.inference.exporting import CLASSIFIER_ONNX, check_replaceable
 from hypersphere.inference.head import HEAD, Head
 from hypersphere.inference.loading import plain, weights_as_bytes
 from hypersphere.inference.sources import Source, resolve_source
@@ -28,7 +29,7 @@ from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.machine import evaluation_execution
 from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.run import Run
-from hypersphere.util.console import pluralize, progress_bar
+from hypersphere.util.console import notify, pluralize, progress_bar
 from hypersphere.util.files import as_json, make_folder, put_in_place, write_atomically
 from hypersphere.util.trust import remember
 
@@ -153,7 +154,8 @@ def classify(
 
     Args:
         source: A run or its folder, a folder that `export` or `classify` wrote, or a model such as "timm/resnet18".
-        out: Folder to write. By default `classifier` in the folder of the source.
+        out: Folder to write, new or empty, or with an earlier classifier. By default `classifier` in the folder of the
+            source.
         head: "linear" fits logistic regression on the features of the frozen encoder; its regularization, and whether
             features are normalized, are chosen on a fifth of the training images. "finetune" trains the whole network
             with a linear head on random crops.
@@ -192,10 +194,7 @@ def classify(
         raise UserError(f"`head` must be one of {', '.join(get_args(Kind))}, got {head!r}")
     found = resolve_source(source, device, pretrained=pretrained, size=size, trust=trust)
     folder = found.folder if out is None else Path(out)
-    if (folder / "run.json").exists():
-        raise UserError(f"`out` {folder} is a run: choose another folder")
-    if stale := [folder / name for name in (ONNX, CLASSIFIER_ONNX) if (folder / name).exists()]:
-        raise UserError(f"{stale[0]} has older weights: remove it, or choose another `out`")
+    check_replaceable(folder, classifier=True)
     holdout = holdout or (found.run.config.holdout if found.run else "validation")
     dataset, split = _labelled_split(found, data, labels, holdout, workers)
     train, held_out = _loaders(found.loaded.preprocess, dataset, split, found.loaded.device, seed, progress)
@@ -338,6 +337,10 @@ def _write(
     }
     folder = found.folder
     with put_in_place(folder / CARD, alone=True) as scratch:
+        if (derived := folder / CLASSIFIER_ONNX).exists():
+            derived.unlink()
+            again = f"hypersphere export {shlex.quote(str(folder))} --format onnx"
+            notify(f"removed {derived}, made of the classifier before this one; to write it again: {again}")
         for name, blob in blobs.items():
             write_atomically(folder / name, blob)
         scratch.write_bytes(as_json(card))

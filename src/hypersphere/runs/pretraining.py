@@ -594,5 +594,6 @@ def checked_out(config: Config) -> Path:
     if config.out.is_file():
         raise UserError(f"`out` {config.out} is a file: choose a folder")
     if config.out.exists():
-        raise UserError(f"{config.out} is not empty: continue with `resume` {config.out}, or choose another `out`")
+        resume = f"continue with `resume` {config.out}, or " if (config.out / "run.json").is_file() else ""
+        raise UserError(f"{config.out} is not empty: {resume}choose another `out`")
     return config.out
