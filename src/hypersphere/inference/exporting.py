@@ -51,8 +51,8 @@ def export(
     Args:
         run: A run or its folder. The checkpoint in the folder is exported. Or a folder that `classify` or `export`
             wrote: of a classifier, ONNX is the whole network, from images to probabilities.
-        out: Folder to write to: new or empty, or with an earlier export. By default `export` in the folder of the run, or
-            the exported folder itself; `hub` for the Hub.
+        out: Folder to write to: new or empty, or with an earlier export. By default `export` in the folder of the run,
+            or the exported folder itself; `hub` for the Hub.
         format: "safetensors", "onnx" for both, "hub", or "timm": as "hub", but an error if timm cannot load it.
         repository: USER/NAME of the folder on the Hub, for the usage in README.md.
         trust: Whether to import and run code that the run names. Runs that you made do not need it.
