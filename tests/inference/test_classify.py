@@ -14,6 +14,8 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 import hypersphere as hs
 import hypersphere.inference.exporting as exporting
+import hypersphere.inference.predicting as predicting
+import hypersphere.inference.prediction_files as prediction_files
 from hypersphere.cli import main
 from hypersphere.data import load_data
 from hypersphere.errors import UserError
@@ -134,6 +136,24 @@ def test_a_single_image_to_standard_output(of_colours, coloured, capsys):
     assert header == "file,class,probability"
     assert row.startswith(f"{coloured}/green/1.png,green,0.")
     assert printed.err.splitlines()[0].startswith("1 image, ")
+
+
+def test_parquet_has_the_same_rows_as_csv(of_colours, coloured, tmp_path, monkeypatch, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(predicting, "AT_ONCE", 8)
+    monkeypatch.setattr(prediction_files, "ROWS", 20)
+    folder = shutil.copytree(coloured / "red", tmp_path / "red")
+    for path in sorted(folder.iterdir())[:8]:
+        path.write_bytes(b"junk")
+    for name in ("a.csv", "a.parquet"):
+        words = [folder, coloured / "blue", "-o", tmp_path / name, "--top", "2", "--all", "--device", "cpu"]
+        assert main(["predict", *map(str, [of_colours[1].folder, *words])]) == 0
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    found = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert len(found) == 52
+    assert parquet.ParquetFile(tmp_path / "a.parquet").num_row_groups == 3
+    for ours, theirs in zip(found, rows, strict=True):
+        assert {key: f"{x:.6f}" if isinstance(x, float) else x for key, x in ours.items()} == theirs
 
 
 def test_labels_from_a_table_and_other_data(digits, coloured, tmp_path):
@@ -289,11 +309,16 @@ def test_what_a_strangers_card_names_is_not_trusted_by_copying(of_colours, colou
         (["predict", "DIGITS", "FLAT"], "is an encoder without a classifier: make one with hypersphere classify"),
         (["predict", "FOLDER"], "missing argument IMAGES: hypersphere predict CLASSIFIER IMAGES"),
         (["predict", "FOLDER", "FLAT", "--top", "4"], "--top must be from 1 to the number of classes, 3, got 4"),
-        (["predict", "FOLDER", "gone.png"], "'gone.png' (it is neither a file nor a folder"),
+        (["predict", "FOLDER", "gone.png"], "unknown images 'gone.png' (it is neither a file nor a folder"),
+        (["predict", "FOLDER", "FLAT", "-o", "a.xlsx"], "--out a.xlsx must end in .csv or .parquet"),
+        (["predict", "FLAT", "FOLDER"], "it comes first, as in hypersphere predict FOLDER FLAT"),
+        (["evaluate", "FOLDER"], "is not a run: a classifier, for predict, diagnose and hs.load"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words, message, digits, of_colours, coloured, capsys):
     places = {"DIGITS": digits, "FOLDER": of_colours[1].folder, "FLAT": coloured / "red"}
+    for word, place in places.items():
+        message = message.replace(word, str(place))
     assert message in told(capsys, *(places.get(word, word) for word in words))
 
 

@@ -28,6 +28,10 @@ MOST_IN_MEMORY = (20_000, 5_000)  # most training and held-out images to decode 
 USUAL_SIZE = 224  # default side of the encoder's input, in pixels
 
 
+class UnknownData(UserError):
+    """`data` is neither a name nor a path of images."""
+
+
 class DataOptions(Protocol):
     """The options of a `Config` that concern the dataset."""
 

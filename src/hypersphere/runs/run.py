@@ -511,8 +511,11 @@ def read_config(path: str | Path) -> Config:
     """
     file = Path(path) / "run.json"
     if not file.is_file():
-        exported = (Path(path) / CARD).is_file()
-        reason = "an exported encoder, for embed, diagnose and hs.load" if exported else "it has no run.json"
+        reason, card = "it has no run.json", Path(path) / CARD
+        if card.is_file():
+            classifies = "classifier" in read_record(card, dict[str, Any])
+            kind = "a classifier, for predict" if classifies else "an exported encoder, for embed"
+            reason = f"{kind}, diagnose and hs.load"
         if not Path(path).exists():
             raise UserError(f"run not found: {path} does not exist")
         raise UserError(f"{path} is not a run: {reason}")
