@@ -4,13 +4,16 @@ import math
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
+from hypersphere.data import Images
 from hypersphere.evaluate.calibration import calibrated_apart, fit_temperature, reliability
 from hypersphere.evaluate.classifier import DECAYS, LinearHead, fit_head
+from hypersphere.inference.classifying import Classified
 
 
 def blobs(n, dimensions=20, classes=4, spread=2.0, seed=0):
@@ -65,6 +68,21 @@ def test_the_temperature_that_was_applied_is_found():
     assert reliability(calibrated_apart(3 * scores, labels), labels).error < 0.03
     certain = 10 * torch.eye(5)[torch.arange(20) % 5]
     assert 0.5 < fit_temperature(certain, torch.arange(20) % 5) < 10  # not 0, although all are correct
+
+
+def test_a_temperature_is_kept_only_if_it_helps(tmp_path):
+    rng = torch.Generator().manual_seed(0)
+    scores = 2 * torch.randn(300, 6, generator=rng)
+    labels = torch.multinomial(scores.softmax(1), 1, generator=rng)[:, 0]
+    images, kept = Images(torch.zeros(300, 1, 2, 2, dtype=torch.uint8), labels, tuple("abcdef")), set()
+    for factor in (0.5, *(0.9 + 0.02 * n for n in range(11)), 2.0):
+        found = Classified(tmp_path, images.classes, labels, factor * scores, [], images, 1)
+        raw, apart = (factor * scores).softmax(1), calibrated_apart(factor * scores, labels)
+        before, after = (sklearn.metrics.log_loss(labels, p.numpy()) for p in (raw, apart))
+        torch.testing.assert_close(found.probabilities, apart if after < before else raw)
+        assert (found.temperature is None) == (after >= before) == bool(found.uncalibrated)
+        kept.add((after < before, factor in (0.5, 2.0)))
+    assert kept == {(True, True), (True, False), (False, False)}  # always if scores are far off
 
 
 def test_halves_do_not_see_their_own_labels():

@@ -222,11 +222,9 @@ def test_onnx_without_hypersphere_gives_the_same_probabilities(of_colours, tmp_p
     assert exporting.files_of(other) == ["card.json", "encoder.safetensors", "head.safetensors"]
 
 
-@with_onnx
 def test_a_classifier_is_replaced_with_what_was_made_of_it(of_colours, coloured, tmp_path, capsys):
     folder = shutil.copytree(of_colours[1].folder, tmp_path / "copy")
-    export(folder, format="onnx")
-    capsys.readouterr()
+    (folder / "classifier.onnx").touch()
     with pytest.raises(UserError, match="has no labels"):
         hs.classify(of_colours[0], folder, data=coloured / "red", device="cpu")
     assert (folder / "classifier.onnx").exists()
@@ -235,8 +233,6 @@ def test_a_classifier_is_replaced_with_what_was_made_of_it(of_colours, coloured,
     (told,) = capsys.readouterr().err.splitlines()
     assert f"removed {folder}/classifier.onnx" in told
     assert f"hypersphere export {folder} --format onnx" in told
-    other = export(folder, tmp_path / "other", "onnx")
-    assert exporting.files_of(export(folder, other, "onnx")) == exporting.files_of(other)
 
 
 def contents(folder):

@@ -17,7 +17,14 @@ from hypersphere.data.resolving import dataset_of
 from hypersphere.data.unreadable import UNREADABLE, replace_unreadable
 from hypersphere.errors import UserError
 from hypersphere.evaluate import Accuracy, accuracy, in_channels
-from hypersphere.evaluate.calibration import FEWEST, Reliability, calibrated_apart, fit_temperature, reliability
+from hypersphere.evaluate.calibration import (
+    FEWEST,
+    Reliability,
+    calibrated_apart,
+    fit_temperature,
+    log_loss,
+    reliability,
+)
 from hypersphere.evaluate.classifier import LinearHead, fit_head
 from hypersphere.evaluate.features import features_and_samples, warn_of_lost_classes
 from hypersphere.evaluate.finetune import tuned_copy
@@ -68,17 +75,28 @@ class Classified:
     images: Any
     trained_on: int
 
-    @cached_property
+    @property
     def probabilities(self) -> Tensor:
-        """Calibrated probabilities of shape (M, C). The temperature of each half of the images is fitted on the other
-        half; that of the classifier on all. Fewer than `FEWEST` images are not calibrated."""
-        few = len(self.truth) < FEWEST
-        return self.scores.softmax(dim=1) if few else calibrated_apart(self.scores, self.truth)
+        """Probabilities of shape (M, C), calibrated unless `uncalibrated` says why not. The temperature of each half of
+        the images is fitted on the other half; that of the classifier on all."""
+        return self.scores.softmax(dim=1) if self.uncalibrated else self._apart
+
+    @cached_property
+    def _apart(self) -> Tensor:
+        return calibrated_apart(self.scores, self.truth)
+
+    @cached_property
+    def uncalibrated(self) -> str:
+        """Why probabilities are not calibrated; empty if they are."""
+        if len(self.truth) < FEWEST:
+            return "too few held-out images to calibrate the probabilities"
+        before, after = (log_loss(p, self.truth) for p in (self.scores.softmax(dim=1), self._apart))
+        return "" if after < before else "no temperature makes the probabilities of held-out images better"
 
     @property
     def temperature(self) -> float | None:
-        """By what the classifier divides its scores; None if there are too few held-out images to fit it."""
-        return None if len(self.truth) < FEWEST else fit_temperature(self.scores, self.truth)
+        """By what the classifier divides its scores; None if they are not calibrated."""
+        return None if self.uncalibrated else fit_temperature(self.scores, self.truth)
 
     @property
     def predicted(self) -> Tensor:

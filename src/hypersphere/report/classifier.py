@@ -51,7 +51,7 @@ def classifier_page(found: Classified) -> str:
         "classifier.html",
         title=f"Classifier in {printable(found.folder)}",
         summary=summary,
-        calibrated=found.temperature is not None,
+        uncalibrated=found.uncalibrated,
         matrix=_matrix(found.confusion, names) if len(names) <= MATRIX else [],
         names=names,
         pairs=confused_pairs(found.confusion, names)[:PAIRS],
