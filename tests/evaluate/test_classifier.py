@@ -35,6 +35,16 @@ def test_the_head_is_scikit_learns_logistic_regression():
     assert (found.argmax(1) == truth).mean() > 0.6
 
 
+def test_of_two_classes_scikit_learn_counts_the_penalty_once():
+    """As docs/how-to/classify.md says: it has the difference of our two vectors of weights."""
+    x, y = blobs(200, classes=2)
+    head = fit_head(torch.from_numpy(x), torch.from_numpy(y), 2)
+    first = [Normalizer()] if head.normalized else []
+    theirs = make_pipeline(*first, StandardScaler(), LogisticRegression(C=2 / head.decay, max_iter=5000, tol=1e-8))
+    found = head.scores(torch.from_numpy(x)).softmax(dim=1).numpy()
+    np.testing.assert_allclose(found, theirs.fit(x, y).predict_proba(x), atol=3e-3)
+
+
 def test_regularization_is_strong_for_noise_and_weak_without():
     noise = torch.randn(200, 100, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(200) % 4
