@@ -8,6 +8,7 @@ from PIL import Image
 
 import hypersphere as hs
 from hypersphere.data import Dataset, DataSpec
+from hypersphere.data.file_datasets import classes_in_words
 from hypersphere.data.folder import Listing
 from hypersphere.data.label_table import parts_from
 from hypersphere.data.splits import held_out_of
@@ -23,7 +24,7 @@ def listed(folder, text, count=4, encoding="utf-8"):
     return parts_from(folder / "labels.csv", files, folder)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8"])  # as Excel writes it, and others
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])  # as Excel writes it, and others
 def test_labels(tmp_path, encoding):
     found = listed(tmp_path, f"path,label\na.jpg,grün\n{tmp_path}/b.jpg,rot\nd.jpg,\n", encoding=encoding)
     assert found.keys() == {"train"}
@@ -117,6 +118,11 @@ def test_groups(tmp_path):
             "1 row without an image, such as .*b.JPG, and 3 images without a row",
         ),
         ("path,label,split,group\na.jpg,x,train,p\nb.jpg,x,test,p\n", "group 'p' is in both train and test: keep"),
+        ("path,Age\na.jpg,7\n", r"found path, Age: rename one; missing: label \(or class, target, category, .*, y\)"),
+        ("Label\nx\n", r"found Label: rename one; missing: path \(or filename, file_name, .*, id\)"),
+        ("a,b\nx,y\n", r"missing: path \(or .*\) and label \(or .*\)"),
+        ("path,label\na.jpg,x\nb.jpg,cat, black\n", "line 3 has 3 cells, but the header has 2: quote texts"),
+        ("path,label\na.jpg,x\n\nb.jpg\n", "line 4 has 1 cell, but the header has 2: quote texts"),
     ],
 )
 def test_mistakes(tmp_path, text, told):
@@ -274,3 +280,50 @@ def test_columns_that_are_not_understood_are_named(tmp_path):
         UserError, match="must have a header with the columns path and label, found foo, bar: rename them"
     ):
         listed(tmp_path, "foo,bar\na.jpg,x\n")
+
+
+def test_text_in_another_encoding_is_reported(tmp_path):
+    with pytest.raises(UserError, match=r"labels.csv is not UTF-8 text \(.*0xfc.*\): save it as CSV UTF-8"):
+        listed(tmp_path, "path,label\na.jpg,grün\n", encoding="latin-1")
+
+
+def test_empty_cells_at_the_end_may_be_left_out_or_be_too_many(tmp_path):
+    found = listed(tmp_path, "path,label,group\na.jpg,x\nb.jpg,y,p,,\nc.jpg,x,p\n", count=3)["train"]
+    assert found.labels.tolist() == [0, 1, 0]
+    assert found.groups.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("column", ["Patient", "patient_id", "Patient ID", "subject", "lesion_id", "Group"])
+def test_names_of_a_column_of_groups(column, tmp_path):
+    found = listed(tmp_path, f"path,label,{column}\na.jpg,x,anna\nb.jpg,y,ben\nc.jpg,x,anna\n", count=3)["train"]
+    assert found.groups.tolist() == [0, 1, 0]
+
+
+def test_unused_columns_are_named(tmp_path, capsys):
+    found = listed(tmp_path, ",path,label,Clinic,patient_id,Patient\n0,a.jpg,x,A,1,2\n1,b.jpg,y,B,2,2\n", count=2)
+    assert found["train"].groups.tolist() == [0, 0]
+    taken, unused = capsys.readouterr().err.splitlines()
+    assert taken.endswith("labels.csv: took the columns Patient as group")
+    assert unused.endswith("labels.csv: unused columns: Clinic, patient_id")
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [
+        (range(101), True),
+        (range(100), False),
+        ([n / 2 for n in range(21)], True),
+        ([f"class {n}" for n in range(200)], False),
+    ],
+)
+def test_numbers_that_look_measured_are_named(labels, warned, tmp_path, capsys):
+    (tmp_path / "labels.csv").write_text("path,label\n" + "".join(f"{n}.jpg,{x}\n" for n, x in enumerate(labels)))
+    files = Listing(tuple(tmp_path / f"{n}.jpg" for n in range(len(labels))))
+    assert len(parts_from(tmp_path / "labels.csv", files, tmp_path)["train"].classes) == len(labels)
+    warning = f"each of {len(labels)} different numbers is a class: if they are measured values, put them into"
+    assert (warning in capsys.readouterr().err) == warned
+
+
+def test_one_class_is_named_as_too_few():
+    files = Listing(("a.png", "b.png"), torch.tensor([0, -1]), ("x",))
+    assert classes_in_words(files) == "1 class, too few to measure accuracy: x; 1 image without a label"

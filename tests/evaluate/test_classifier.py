@@ -4,13 +4,16 @@ import math
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
+from hypersphere.data import Images
 from hypersphere.evaluate.calibration import calibrated_apart, fit_temperature, reliability
 from hypersphere.evaluate.classifier import DECAYS, LinearHead, fit_head
+from hypersphere.inference.classifying import Classified
 
 
 def blobs(n, dimensions=20, classes=4, spread=2.0, seed=0):
@@ -30,6 +33,16 @@ def test_the_head_is_scikit_learns_logistic_regression():
     found = head.scores(torch.from_numpy(queries)).softmax(dim=1).numpy()
     np.testing.assert_allclose(found, wanted, atol=3e-3)  # deviations divide by N there, by N − 1 here
     assert (found.argmax(1) == truth).mean() > 0.6
+
+
+def test_of_two_classes_scikit_learn_counts_the_penalty_once():
+    """As docs/how-to/classify.md says: it has the difference of our two vectors of weights."""
+    x, y = blobs(200, classes=2)
+    head = fit_head(torch.from_numpy(x), torch.from_numpy(y), 2)
+    first = [Normalizer()] if head.normalized else []
+    theirs = make_pipeline(*first, StandardScaler(), LogisticRegression(C=2 / head.decay, max_iter=5000, tol=1e-8))
+    found = head.scores(torch.from_numpy(x)).softmax(dim=1).numpy()
+    np.testing.assert_allclose(found, theirs.fit(x, y).predict_proba(x), atol=3e-3)
 
 
 def test_regularization_is_strong_for_noise_and_weak_without():
@@ -65,6 +78,21 @@ def test_the_temperature_that_was_applied_is_found():
     assert reliability(calibrated_apart(3 * scores, labels), labels).error < 0.03
     certain = 10 * torch.eye(5)[torch.arange(20) % 5]
     assert 0.5 < fit_temperature(certain, torch.arange(20) % 5) < 10  # not 0, although all are correct
+
+
+def test_a_temperature_is_kept_only_if_it_helps(tmp_path):
+    rng = torch.Generator().manual_seed(0)
+    scores = 2 * torch.randn(300, 6, generator=rng)
+    labels = torch.multinomial(scores.softmax(1), 1, generator=rng)[:, 0]
+    images, kept = Images(torch.zeros(300, 1, 2, 2, dtype=torch.uint8), labels, tuple("abcdef")), set()
+    for factor in (0.5, *(0.9 + 0.02 * n for n in range(11)), 2.0):
+        found = Classified(tmp_path, images.classes, labels, factor * scores, [], images, 1)
+        raw, apart = (factor * scores).softmax(1), calibrated_apart(factor * scores, labels)
+        before, after = (sklearn.metrics.log_loss(labels, p.numpy()) for p in (raw, apart))
+        torch.testing.assert_close(found.probabilities, apart if after < before else raw)
+        assert (found.temperature is None) == (after >= before) == bool(found.uncalibrated)
+        kept.add((after < before, factor in (0.5, 2.0)))
+    assert kept == {(True, True), (True, False), (False, False)}  # always if scores are far off
 
 
 def test_halves_do_not_see_their_own_labels():

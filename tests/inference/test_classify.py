@@ -14,6 +14,8 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 import hypersphere as hs
 import hypersphere.inference.exporting as exporting
+import hypersphere.inference.predicting as predicting
+import hypersphere.inference.prediction_files as prediction_files
 from hypersphere.cli import main
 from hypersphere.data import load_data
 from hypersphere.errors import UserError
@@ -136,6 +138,24 @@ def test_a_single_image_to_standard_output(of_colours, coloured, capsys):
     assert printed.err.splitlines()[0].startswith("1 image, ")
 
 
+def test_parquet_has_the_same_rows_as_csv(of_colours, coloured, tmp_path, monkeypatch, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(predicting, "AT_ONCE", 8)
+    monkeypatch.setattr(prediction_files, "ROWS", 20)
+    folder = shutil.copytree(coloured / "red", tmp_path / "red")
+    for path in sorted(folder.iterdir())[:8]:
+        path.write_bytes(b"junk")
+    for name in ("a.csv", "a.parquet"):
+        words = [folder, coloured / "blue", "-o", tmp_path / name, "--top", "2", "--all", "--device", "cpu"]
+        assert main(["predict", *map(str, [of_colours[1].folder, *words])]) == 0
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    found = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert len(found) == 52
+    assert parquet.ParquetFile(tmp_path / "a.parquet").num_row_groups == 3
+    for ours, theirs in zip(found, rows, strict=True):
+        assert {key: f"{x:.6f}" if isinstance(x, float) else x for key, x in ours.items()} == theirs
+
+
 def test_labels_from_a_table_and_other_data(digits, coloured, tmp_path):
     names = sorted(path.relative_to(coloured) for path in coloured.rglob("*.png"))
     table = tmp_path / "labels.csv"
@@ -196,12 +216,47 @@ def test_onnx_without_hypersphere_gives_the_same_probabilities(of_colours, tmp_p
         (found,) = session.run([card["onnx"]["output"]], {card["onnx"]["input"]: images[:batch]})
         np.testing.assert_allclose(found, wanted.probabilities[:batch], atol=1e-4)
     assert [card["classifier"]["classes"][n] for n in found.argmax(1)] == wanted.labels
-    with pytest.raises(UserError, match=r"classifier.onnx has older weights: remove it, or choose another `out`"):
-        hs.classify(of_colours[0], folder)
     other = export(folder, tmp_path / "other")
     assert sorted(file.name for file in other.iterdir()) == ["card.json", "encoder.safetensors", "head.safetensors"]
     assert hs.load(other, "cpu").predict(files).labels == wanted.labels
     assert exporting.files_of(other) == ["card.json", "encoder.safetensors", "head.safetensors"]
+
+
+def test_a_classifier_is_replaced_with_what_was_made_of_it(of_colours, coloured, tmp_path, capsys):
+    folder = shutil.copytree(of_colours[1].folder, tmp_path / "copy")
+    (folder / "classifier.onnx").touch()
+    with pytest.raises(UserError, match="has no labels"):
+        hs.classify(of_colours[0], folder, data=coloured / "red", device="cpu")
+    assert (folder / "classifier.onnx").exists()
+    hs.classify(of_colours[0], folder, device="cpu")
+    assert sorted(file.name for file in folder.iterdir()) == ["card.json", "encoder.safetensors", "head.safetensors"]
+    (told,) = capsys.readouterr().err.splitlines()
+    assert f"removed {folder}/classifier.onnx" in told
+    assert f"hypersphere export {folder} --format onnx" in told
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def test_what_is_of_another_kind_is_not_replaced(of_colours, coloured, tmp_path):
+    run, found = of_colours
+    exported, photos = export(run, tmp_path / "exported"), coloured / "red"
+    for make in (hs.classify, export):
+        for out, message in (
+            (found.folder if make is export else exported, "is an? .*, which would be lost"),
+            (photos, "has other files, such as 0.png: choose an empty folder"),
+        ):
+            before = contents(out)
+            with pytest.raises(UserError, match=message):
+                make(run, out)
+            assert contents(out) == before
+    with pytest.raises(UserError, match="is an exported encoder, which would be lost"):
+        export(found.folder, exported)
+    (tmp_path / "begun").mkdir()  # by an export that was killed
+    for name in ("encoder.safetensors", "card.json.part", ".DS_Store"):
+        (tmp_path / "begun" / name).touch()
+    assert hs.load(export(run, tmp_path / "begun"), "cpu").features == 128
 
 
 def test_a_changed_head_is_refused(of_colours, tmp_path):
@@ -250,9 +305,56 @@ def test_what_a_strangers_card_names_is_not_trusted_by_copying(of_colours, colou
         (["predict", "DIGITS", "FLAT"], "is an encoder without a classifier: make one with hypersphere classify"),
         (["predict", "FOLDER"], "missing argument IMAGES: hypersphere predict CLASSIFIER IMAGES"),
         (["predict", "FOLDER", "FLAT", "--top", "4"], "--top must be from 1 to the number of classes, 3, got 4"),
-        (["predict", "FOLDER", "gone.png"], "'gone.png' (it is neither a file nor a folder"),
+        (["predict", "FOLDER", "gone.png"], "unknown images 'gone.png' (it is neither a file nor a folder"),
+        (["predict", "FOLDER", "FLAT", "-o", "a.xlsx"], "--out a.xlsx must end in .csv or .parquet"),
+        (["predict", "FLAT", "FOLDER"], "it comes first, as in hypersphere predict FOLDER FLAT"),
+        (["evaluate", "FOLDER"], "is not a run: a classifier, for predict, diagnose and hs.load"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words, message, digits, of_colours, coloured, capsys):
     places = {"DIGITS": digits, "FOLDER": of_colours[1].folder, "FLAT": coloured / "red"}
+    for word, place in places.items():
+        message = message.replace(word, str(place))
     assert message in told(capsys, *(places.get(word, word) for word in words))
+
+
+def broken(folder, *names):
+    """Overwrite the images of these classes with junk."""
+    for path in (path for name in names for path in (folder / name).iterdir()):
+        path.write_bytes(b"junk")
+
+
+@pytest.mark.parametrize("head", ["linear", "finetune"])
+def test_unreadable_images_are_listed_and_not_counted(head, of_colours, coloured, tmp_path, capsys):
+    folder, out = shutil.copytree(coloured, tmp_path / "images"), tmp_path / "out"
+    first = sorted((folder / "red").iterdir())[:10]
+    for path in first:
+        path.write_bytes(b"junk")
+    broken(folder, "blue")
+    found = hs.classify(of_colours[0], out, data=folder, head=head, epochs=1, device="cpu")
+    told = capsys.readouterr().err
+    assert (len(found.truth) + found.trained_on, len(found.classes)) == (50, 3)  # 20 red and 30 green
+    assert read_card(out)["classifier"]["training_images"] == found.trained_on
+    assert "no training image of blue can be read, so it is never predicted" in told
+    assert "40 files could not be read" in told
+    listed = [line.split("\t")[0] for line in (out / "unreadable.tsv").read_text().splitlines()]
+    assert listed == sorted(map(str, [*first, *(folder / "blue").iterdir()]))
+    hs.classify(of_colours[0], out, data=coloured, device="cpu")
+    assert not (out / "unreadable.tsv").exists()
+
+
+def test_a_classifier_of_one_readable_class_is_refused(of_colours, coloured, tmp_path):
+    folder = shutil.copytree(coloured, tmp_path / "images")
+    broken(folder, "blue", "red")
+    with pytest.raises(UserError, match=r"labelled images of one class only \(48 images cannot be read\)"):
+        hs.classify(of_colours[0], tmp_path / "out", data=folder, device="cpu")
+
+
+def test_a_transfer_reports_unreadable_images(of_colours, coloured, tmp_path, capsys):
+    folder = shutil.copytree(coloured, tmp_path / "images")
+    broken(folder, "blue")
+    found = hs.load_run(of_colours[0], "cpu").measure("knn", transfer=str(folder))
+    told = capsys.readouterr().err
+    assert found[f"transfer/{str(folder).strip('/')}/sphere"]["images"] == 12
+    assert "30 files could not be read" in told
+    assert "no training image of blue can be read" in told

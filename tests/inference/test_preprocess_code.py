@@ -1,5 +1,9 @@
 """The lines of a card that preprocess images without hypersphere."""
 
+import re
+import struct
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -88,3 +92,68 @@ def test_resize_and_crop_alone_do_not(tmp_path):
     with torch.no_grad():
         cosines = torch.nn.functional.cosine_similarity(loaded.encoder(inputs), loaded.encode(files[:3]))
     assert cosines.min() < 0.9999
+
+
+def deep_png(file, pixels):
+    """A PNG file of 16-bit colours, H × W × 3 or 4, which Pillow does not write."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2 if channels == 3 else 6, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    framed = (struct.pack(">I", len(x)) + n + x + struct.pack(">I", zlib.crc32(n + x)) for n, x in chunks)
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(framed))
+
+
+def noise(most, channels, shape=(37, 52)):
+    coarse = np.random.default_rng(0).integers(0, most, (channels, 5, 7)).astype(np.float32)
+    return np.stack([np.asarray(Image.fromarray(plane).resize(shape[::-1])) for plane in coarse])
+
+
+def twelve_bits(folder):
+    Image.fromarray(noise(4096, 1)[0].clip(0).astype(np.uint16)).save(folder / "grey.png")
+    deep_png(folder / "colours.png", noise(4096, 3).clip(0).astype(np.uint16).transpose(1, 2, 0))
+    clear = noise(4096, 4).clip(0).astype(np.uint16)
+    clear[3] = 65535 - clear[3] // 2  # of 65,535, also where white is 4,095
+    deep_png(folder / "clear.png", clear.transpose(1, 2, 0))
+    Image.fromarray(noise(256, 3).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)).save(folder / "bytes.png")
+
+
+def five_bands(folder):
+    tifffile = pytest.importorskip("tifffile")
+    np.save(folder / "bytes.npy", noise(256, 5).clip(0, 255).astype(np.uint8))
+    np.save(folder / "last.npy", noise(256, 5).clip(0, 255).astype(np.uint8).transpose(1, 2, 0))
+    np.save(folder / "floats.npy", noise(1, 5).clip(0, 1))
+    np.save(folder / "wide.npy", noise(65535, 5).clip(0, 65535).astype(np.uint16))
+    tifffile.imwrite(folder / "wide.tif", noise(65535, 5).clip(0, 65535).astype(np.uint16), photometric="minisblack")
+
+
+@pytest.mark.parametrize(
+    ("fill", "channels", "white"), [(twelve_bits, 1, 4095), (twelve_bits, 3, 4095), (five_bands, 5, None)]
+)
+def test_lines_for_bands_and_more_bits(fill, channels, white, tmp_path):
+    (tmp_path / "images").mkdir()
+    fill(tmp_path / "images")
+    files = sorted((tmp_path / "images").iterdir())
+    mean, std = tuple(0.3 + 0.1 * n for n in range(channels)), (0.2,) * channels
+    options = {"mean": mean, "std": std, "white": white, "size": 32, "encoder": "torchvision/resnet18", "norm": "batch"}
+    run = untrained(tmp_path / "run", tmp_path / "images", stem="imagenet", **options)
+    loaded = hs.load(run, "cpu")
+    folder = export(run, format="hub")
+    card, names = read_card(folder), {}
+    assert ("timm" in card["preprocess"]) == (channels == 3)
+    for lines in card["preprocess"].values():
+        exec("\n".join(lines), names)
+        for file in files:
+            wanted = loaded.preprocess(file)
+            assert wanted.std() > 0.1  # it is not clipped
+            torch.testing.assert_close(names["preprocess"](file), wanted, rtol=0, atol=0.03, msg=str(file))
+    readme = (folder / "README.md").read_text()
+    assert f"| image | {channels} × 32 × 32, " + {1: "grey", 3: "RGB", 5: "all channels"}[channels] in readme
+    assert f"| more than 8 bits | {white or 65535:,} and more become 255" in readme
+    first, second = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    file = files[0]
+    for block in (first, second):
+        (example,) = re.findall(r'"(image\.[a-z]+)"', block)
+        code = block.replace(f'"{example}"', repr(str(file))).replace("local-dir:.", f"local-dir:{folder}")
+        exec(code.replace('from_pretrained(".")', f"from_pretrained({str(folder)!r})"), names)
+        torch.testing.assert_close(names["features"].detach(), loaded.encode([file]), rtol=0.03, atol=0.03)

@@ -1,8 +1,13 @@
 """The page of a classifier."""
 
+import base64
+import io
 import re
 
+import numpy as np
+import pytest
 import torch
+from PIL import Image
 
 from hypersphere.data import Images
 from hypersphere.inference.classifying import Classified
@@ -10,7 +15,7 @@ from hypersphere.report.classifier import classifier_page, confused_pairs
 from tests.tree import Tree
 
 
-def made(tmp_path, classes=("cat", "<b>dog</b>", "owl"), wrong=True):
+def made(tmp_path, classes=("cat", "<b>dog</b>", "owl"), wrong=True, channels=1):
     """Nine images of three classes, two of them classified wrongly."""
     truth = torch.arange(9) % 3
     predicted = truth.clone()
@@ -18,7 +23,7 @@ def made(tmp_path, classes=("cat", "<b>dog</b>", "owl"), wrong=True):
         predicted[[0, 4]] = torch.tensor([2, 2])
     scores = 3.0 * torch.eye(3)[predicted]
     scores[4] *= 2  # more confident than the other
-    images = Images(torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8), truth, classes)
+    images = Images(torch.randint(0, 256, (9, channels, 8, 8), dtype=torch.uint8), truth, classes)
     return Classified(tmp_path, classes, truth, scores, [f"image {n}" for n in range(9)], images, 30)
 
 
@@ -48,3 +53,13 @@ def test_a_page_without_mistakes_and_one_with_many_classes(tmp_path):
     page = classifier_page(found)
     assert "Confusion matrix" not in page
     assert page.count("<tr>") > 20
+
+
+@pytest.mark.parametrize(("channels", "shown"), [(1, [0]), (2, [0]), (3, [0, 1, 2]), (5, [0, 1, 2])])
+def test_mistakes_of_any_number_of_channels_are_drawn(tmp_path, channels, shown):
+    found = made(tmp_path, channels=channels)
+    tiles = Tree(classifier_page(found)).of("span", "tile")
+    for tile, number in zip(tiles, (4, 0), strict=True):
+        (uri,) = re.findall(r"url\(data:image/png;base64,([^)]+)\)", tile["style"])
+        drawn = np.atleast_3d(np.asarray(Image.open(io.BytesIO(base64.b64decode(uri)))))
+        np.testing.assert_array_equal(drawn, found.images.pixels[number][shown].permute(1, 2, 0))

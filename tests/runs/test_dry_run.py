@@ -36,7 +36,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(tmp_path, monkeypatch, caps
         hs.pretrain(resume=tmp_path, dry_run=True)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    with pytest.raises(UserError, match="is not empty"):
+    with pytest.raises(UserError, match="full is not empty: choose another `out`"):
         hs.pretrain("byol", "digits", out="full", dry_run=True, **SMALL)
 
 

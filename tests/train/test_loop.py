@@ -259,7 +259,7 @@ def test_runs_get_folders_of_their_own(tmp_path, monkeypatch):
     assert second.path.name == f"{first.path.name}-2"
     for a, b in zip(first.encoder.parameters(), second.encoder.parameters(), strict=True):
         assert torch.equal(a, b)  # same seed, same run
-    with pytest.raises(UserError, match="is not empty"):
+    with pytest.raises(UserError, match="is not empty: continue with `resume` "):
         pretrain("byol", data="digits", out=first.path, **SMALL)
     with pytest.raises(UserError, match="its epochs is 1, not 2"):
         pretrain("byol", resume=first.path, epochs=2)

@@ -61,8 +61,8 @@ def run(words: Sequence[str]) -> None:
 
     given = {name: value for name, value in vars(options).items() if name not in ("encoder", "out")}
     found = classify(options.encoder, options.out, progress=True, **given)
-    write_classifier_page(found.folder / PAGE, found)
     _print_classified(found)
+    write_classifier_page(found.folder / PAGE, found)
     print(f"written to {found.folder}: {', '.join([*files_of(found.folder), PAGE])}")
     print_next("predict", found.folder, "IMAGES", "-o", "predictions.csv")
 
@@ -72,7 +72,7 @@ def _print_classified(found: "Classified") -> None:
     of = f"{len(found.truth):,} held-out images of {len(found.classes)} classes, {found.trained_on:,} for training"
     print(f"accuracy {found.accuracy.top1:.2f} % (95 % interval {low:.1f} to {high:.1f}): {of}")
     before, after = 100 * found.reliability_before.error, 100 * found.reliability.error
-    if found.temperature is None:
-        print(f"calibration error {before:.1f} points; too few held-out images to calibrate the probabilities")
+    if found.uncalibrated:
+        print(f"calibration error {before:.1f} points; {found.uncalibrated}")
     else:
         print(f"calibration error {after:.1f} points ({before:.1f} before the temperature was fitted)")

@@ -30,7 +30,7 @@ COMMANDS: dict[str, Command] = {
     "embed": Command("use", "RUN IMAGES -o FILE", "Write the embedding of every image in a folder to a file"),
     "neighbours": Command("use", "FILE [QUERY …]", "Find similar images, near-duplicates, clusters and outliers"),
     "classify": Command("use", "RUN", "Make a classifier of an encoder and labelled images"),
-    "predict": Command("use", "CLASSIFIER IMAGES …", "Classify images into a CSV table"),
+    "predict": Command("use", "CLASSIFIER IMAGES …", "Classify images into a table"),
     "export": Command("use", "RUN", "Write the encoder as safetensors or ONNX, with a model card"),
     "reproduce": Command("research", "[NAME]", "Run the paper's tables and figures and show what is missing"),
     "bench": Command("research", "", "Measure how fast this machine trains"),

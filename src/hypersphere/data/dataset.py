@@ -27,6 +27,10 @@ MOST_IN_MEMORY = (20_000, 5_000)  # most training and held-out images to decode 
 USUAL_SIZE = 224  # default side of the encoder's input, in pixels
 
 
+class UnknownData(UserError):
+    """`data` is neither a name nor a path of images."""
+
+
 class Split(NamedTuple):
     """Training images and held-out images, both of the same class.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.data.bands import in_number
-from hypersphere.data.dataset import Dataset, ImageSet
+from hypersphere.data.dataset import Dataset, ImageSet, UnknownData
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.options import DataSpec
@@ -40,7 +40,7 @@ class Everything:
         self.folders: list[Path] = []  # in which the images of each reader are, as the user wrote it
         self.labels: list[str] = []
         for place in places:
-            for part, images in Dataset.resolve(DataSpec(place, white=white)).everything().items():
+            for part, images in _dataset(place, white).everything().items():
                 if isinstance(images, Listing):
                     self.closed |= images.closed
                 self.readers.append(_reader(part, images, white, channels))
@@ -69,6 +69,13 @@ class Everything:
 
     def fingerprint(self) -> None:
         return None
+
+
+def _dataset(place: str, white: int | None) -> Dataset:
+    try:
+        return Dataset.resolve(DataSpec(place, white=white))
+    except UnknownData as error:
+        raise UserError(str(error).replace("`data`", "images")) from None  # the commands have no such option
 
 
 def _classes(images: ImageSet) -> list[str]:

@@ -313,8 +313,9 @@ def classes_in_words(images: Any) -> str:
     names = printable(", ".join(images.classes))
     without = 0 if images.labels is None else int((images.labels < 0).sum())
     listed = f": {names}" * (len(names) <= FEW_LETTERS)
-    unlabelled = f"; {without:,} images without a label" * (without > 0)
-    return f"{len(images.classes)} classes{listed}{unlabelled}"
+    unlabelled = f"; {pluralize(without, 'image')} without a label" * (without > 0)
+    number = f"{len(images.classes)} classes" if len(images.classes) > 1 else "1 class, too few to measure accuracy"
+    return f"{number}{listed}{unlabelled}"
 
 
 def others_in_words(parts: Mapping[str, Any]) -> str:

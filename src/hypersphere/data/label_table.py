@@ -1,7 +1,9 @@
 """Labels of images from a CSV file, with an optional split and optional groups that must stay together."""
 
 import csv
+import io
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +34,8 @@ def parts_from(
 
     Args:
         table: The CSV file, separated by commas, semicolons or tabs. It has the columns path (relative to the folder,
-            or absolute) and label (empty: unknown, −1), or others of `COLUMNS`. The column split (train, val or test)
-            and the column group are optional. Images of one group, such as a patient, are all held out or none is.
+            or absolute) and label (empty: unknown, −1), or others of `COLUMNS`. The columns split (train, val or test)
+            and group are optional. Images of one group, such as a patient, are all held out or none is.
         files: The image files below the folder.
         folder: The folder.
         parts: Subfolder of `folder` → split of its images, if the column split does not give one.
@@ -56,6 +58,7 @@ def parts_from(
         problem = f"`labels` {table} names none of the images, such as {example}"
         raise UserError(f"{problem}: use absolute paths, or paths relative to the folder; in tar files, member names")
     _check_names(table, rows, names)
+    _check_values(table, classes)
     files = replace(files, labels=labels, classes=classes, groups=_groups(matched))
     default = [
         parts.get(Path(path).relative_to(folder).parts[0], "train") if parts else "train" for path in files.paths
@@ -114,40 +117,74 @@ COLUMNS = {
              "image_name", "image_id", "id"),
     "label": ("label", "class", "target", "category", "labels", "class_name", "label_name", "y"),
     "split": ("split", "set", "subset", "partition"),
-    "group": ("group",),
+    "group": ("group", "group_id", "patient", "patient_id", "patientid", "subject", "subject_id", "participant",
+              "participant_id", "person", "person_id", "case_id", "lesion", "lesion_id"),
 }  # fmt: skip
 SEPARATORS = ",;\t|"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how such files begin, as Excel writes "Unicode Text"
+SHOWN = 5  # unused columns that are named
 
 
 def _rows(table: Path) -> list[Row]:
-    """All rows, without spaces around values. Accepts the byte-order mark that Excel writes."""
+    """All rows, without spaces around values. Accepts the byte-order marks that Excel writes."""
     try:
-        with open(table, encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            file.seek(0)
-            rows = csv.DictReader(file, delimiter=max(SEPARATORS, key=first.count))
-            names = rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
-            columns = _columns(table, names)
-            found = [Row(*((row.get(name) or "").strip() for name in columns)) for row in rows]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        content = table.read_bytes()
+        text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+        first = text.partition("\n")[0]
+        cells = csv.reader(io.StringIO(text, newline=""), delimiter=max(SEPARATORS, key=first.count))
+        rows = [(cells.line_num, [cell.strip() for cell in row]) for row in cells if any(map(str.strip, row))]
+    except UnicodeDecodeError as error:
+        raise UserError(f"`labels` {table} is not UTF-8 text ({error}): save it as CSV UTF-8") from None
+    except (OSError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"`labels` {table} cannot be read ({reason})") from None
-    if not found:
+    header = rows[0][1] if rows else []
+    places = _columns(table, header)
+    if not rows[1:]:
         raise UserError(f"`labels` {table} has a header, but no rows: it needs at least one")
-    return found
+    needed = 1 + max(place for place in places[:2] if place is not None)
+    for line, row in rows[1:]:
+        if len(row) < needed or any(row[len(header) :]):
+            wrong = f"line {line} has {pluralize(len(row), 'cell')}, but the header has {len(header)}"
+            raise UserError(f"`labels` {table}: {wrong}: quote texts that contain the separator")
+    return [Row(*(row[n] if n is not None and n < len(row) else "" for n in places)) for _, row in rows[1:]]
 
 
-def _columns(table: Path, names: Sequence[str]) -> list[str]:
-    """The column of each field of a row; an empty name for one that is missing."""
-    columns = [next((name for name in known if name in names), "") for known in COLUMNS.values()]
-    if not all(columns[:2]):
-        found = ", ".join(names) or "none"
-        wanted = "a header with the columns path and label"
-        raise UserError(f"`labels` {table} must have {wanted}, found {printable(found)}: rename them")
-    used = [f"{column} as {field}" for field, column in zip(COLUMNS, columns, strict=True) if column not in ("", field)]
+def _columns(table: Path, header: Sequence[str]) -> list[int | None]:
+    """The position of the column of each field of a row; None for one that is missing."""
+    names = [re.sub(r"[\s-]+", "_", name.lower()) for name in header]
+    places = [next((names.index(name) for name in known if name in names), None) for known in COLUMNS.values()]
+    missing = [field for field, place in zip(("path", "label"), places, strict=False) if place is None]
+    if missing:
+        found = printable(", ".join(header)) or "none"
+        accepted = " and ".join(f"{field} (or {', '.join(COLUMNS[field][1:])})" for field in missing)
+        rename = f"rename {'them' if len(missing) > 1 else 'one'}; missing: {accepted}"
+        raise UserError(f"`labels` {table} must have a header with the columns path and label, found {found}: {rename}")
+    used = [
+        f"{printable(header[place])} as {field}"
+        for field, place in zip(COLUMNS, places, strict=True)
+        if place is not None and names[place] != field
+    ]
     if used:
         notify_once(f"{os.path.abspath(table)}: took the columns {' and '.join(used)}")
-    return columns
+    if unused := [printable(name) for n, name in enumerate(header) if name and n not in places]:
+        named = ", ".join(unused[:SHOWN]) + ", …" * (len(unused) > SHOWN)
+        notify_once(f"{os.path.abspath(table)}: unused columns: {named}")
+    return places
+
+
+MANY_VALUES, MANY_DECIMALS = 100, 20  # numbers as labels that look like measured values; with decimals, fewer do
+
+
+def _check_values(table: Path, classes: Sequence[str]) -> None:
+    """Warn if labels look like numbers to predict."""
+    try:
+        decimals = any(float(name) % 1 for name in classes)
+    except ValueError:
+        return
+    if len(classes) > (MANY_DECIMALS if decimals else MANY_VALUES):
+        advice = "if they are measured values, put them into a few ranges"
+        notify_once(f"{os.path.abspath(table)}: each of {len(classes):,} different numbers is a class: {advice}")
 
 
 def _check_names(table: Path, rows: Mapping[str, Row], images: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersphere.data.compressed_tar import OPENERS
-from hypersphere.data.dataset import Dataset
+from hypersphere.data.dataset import Dataset, UnknownData
 from hypersphere.data.file_datasets import (
     CompressedTarDataset,
     FolderDataset,
@@ -73,7 +73,7 @@ def resolve(options: DataSpec) -> Dataset:
         return FolderDataset(path, options)
     names = [*SOURCES, *FILE_SOURCES]
     known = f"it is neither a file nor a folder nor one of {', '.join(names)}"
-    raise UserError(f"unknown `data` {data!r}{did_you_mean(data, names)} ({known})")
+    raise UnknownData(f"unknown `data` {data!r}{did_you_mean(data, names)} ({known})")
 
 
 def _folder(path: str, options: DataSpec) -> Dataset:

@@ -1,5 +1,6 @@
 """Report files and folders that could not be read: all in a .tsv file, and one line on standard error."""
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -9,22 +10,32 @@ from hypersphere.util.console import notify, pluralize
 from hypersphere.util.files import write_atomically
 from hypersphere.util.text import printable
 
+UNREADABLE = "unreadable.tsv"  # in the folder of a run or of a classifier
 _ESCAPES = {b"\\": rb"\\", b"\t": rb"\t", b"\n": rb"\n", b"\r": rb"\r"}
 _PLAIN = {escape: plain for plain, escape in _ESCAPES.items()}
 
 
 def report_unreadable(
-    unreadable: Mapping[Path | str, str], listed: Path, before: Mapping[Path | str, str] | None = None
+    unreadable: Mapping[Path | str, str], listed: Path | None = None, before: Mapping[Path | str, str] | None = None
 ) -> None:
-    """Write unreadable files, and those of `before`, with their reasons to `listed`, and print the first ones."""
+    """Print the first unreadable files, and write all, and those of `before`, with their reasons to `listed`."""
     if unreadable:
         known = {os.fsencode(file): reason for file, reason in {**(before or {}), **unreadable}.items()}
-        lines = [_escaped(file) + b"\t" + _escaped(reason) + b"\n" for file, reason in sorted(known.items())]
-        write_atomically(listed, b"".join(lines))
         first = [(Path(file).name, reason) for file, reason in list(unreadable.items())[:3]]
         examples = ", ".join(f"{_shown(name)} ({_shown(reason)})" for name, reason in first)
-        more = ", …" if len(known) > 3 else ""
-        notify(f"{_counted(known)} could not be read: {examples}{more}; see {printable(listed)} for the full list")
+        where = ""
+        if listed is not None:
+            lines = [_escaped(file) + b"\t" + _escaped(reason) + b"\n" for file, reason in sorted(known.items())]
+            write_atomically(listed, b"".join(lines))
+            where = f"; see {printable(listed)} for the full list"
+        notify(f"{_counted(known)} could not be read: {examples}{', …' if len(known) > 3 else ''}{where}")
+
+
+def replace_unreadable(unreadable: Mapping[Path | str, str], listed: Path) -> None:
+    """As `report_unreadable`, but the list of an earlier call is removed if everything can be read."""
+    with contextlib.suppress(OSError):
+        listed.unlink()
+    report_unreadable(unreadable, listed)
 
 
 def unreadable_in(listed: Path) -> dict[Path | str, str]:

@@ -43,6 +43,12 @@ def calibrated_apart(scores: Tensor, labels: Tensor) -> Tensor:
     return found
 
 
+def log_loss(probabilities: Tensor, labels: Tensor) -> float:
+    """Mean negative logarithm of the probability of the true class."""
+    p = probabilities.double().cpu()
+    return float(F.nll_loss(p.clamp(min=torch.finfo(torch.float32).tiny).log(), labels.cpu()))
+
+
 class Reliability(NamedTuple):
     """How often predictions are correct, by their confidence.
 

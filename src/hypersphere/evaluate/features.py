@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from hypersphere.data.loader import Loader, View, equal_parts, images_at_once
 from hypersphere.errors import UserError
 from hypersphere.sphere.measures import uniformity_by_rows
+from hypersphere.util.console import notify
+from hypersphere.util.text import printable
 
 
 class Accuracy(NamedTuple):
@@ -175,6 +177,14 @@ def features_of(loader: Loader, encoder: nn.Module, precision: torch.dtype = tor
     """
     features, samples = features_and_samples(loader, encoder, precision)
     return features, loader.labels[samples]
+
+
+def warn_of_lost_classes(labels: Tensor, readable: Tensor, names: Sequence[str]) -> None:
+    """Name the classes of `labels` of which no training image is left in `readable`."""
+    lost = sorted({*labels[labels >= 0].tolist()} - {*readable.tolist()})
+    if lost:
+        few = ", ".join(printable(names[label]) for label in lost[:3]) + ", …" * (len(lost) > 3)
+        notify(f"no training image of {few} can be read, so it is never predicted")
 
 
 def features_and_samples(

@@ -21,6 +21,7 @@ from hypersphere.evaluate.features import (
     frozen,
     nonzero_rows,
     uniformity_of_nonzero,
+    warn_of_lost_classes,
     without_autotuning,
 )
 from hypersphere.evaluate.fewshot import few_shot
@@ -104,6 +105,7 @@ def evaluate_encoder(
     if len(queries) < 2:  # uniformity needs a pair
         raise UserError(f"probes need at least two readable held-out images with labels, got {len(queries)}")
     sets = (*features_of(train, encoder, precision), queries, truth)
+    warn_of_lost_classes(train.labels, sets[1], train.classes)
     for features in (sets[0], queries):
         if bad := int((~features.isfinite().all(dim=1)).sum()):
             raise UserError(f"{bad} of {len(features)} images have features of NaN or infinity: did the run diverge?")

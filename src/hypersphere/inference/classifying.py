@@ -1,6 +1,7 @@
 """Make a classifier of an encoder and labelled images: an exported folder with a head."""
 
 import hashlib
+import shlex
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +12,23 @@ from torch import Tensor, nn
 
 from hypersphere.config import Config
 from hypersphere.data import Dataset, DataSpec, Holdout, Split
+from hypersphere.data.dataset import Unreadable
 from hypersphere.data.resolving import dataset_of
+from hypersphere.data.unreadable import UNREADABLE, replace_unreadable
 from hypersphere.errors import UserError
 from hypersphere.evaluate import Accuracy, accuracy, in_channels
-from hypersphere.evaluate.calibration import FEWEST, Reliability, calibrated_apart, fit_temperature, reliability
+from hypersphere.evaluate.calibration import (
+    FEWEST,
+    Reliability,
+    calibrated_apart,
+    fit_temperature,
+    log_loss,
+    reliability,
+)
 from hypersphere.evaluate.classifier import LinearHead, fit_head
-from hypersphere.evaluate.features import features_and_samples
+from hypersphere.evaluate.features import features_and_samples, warn_of_lost_classes
 from hypersphere.evaluate.finetune import tuned_copy
-from hypersphere.inference.exporting import CLASSIFIER_ONNX, ONNX
+from hypersphere.inference.exporting import CLASSIFIER_ONNX, check_replaceable
 from hypersphere.inference.head import HEAD, Head
 from hypersphere.inference.loading import plain, weights_as_bytes
 from hypersphere.inference.sources import Source, resolve_source
@@ -26,7 +36,7 @@ from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.machine import evaluation_execution
 from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.run import Run
-from hypersphere.util.console import progress_bar
+from hypersphere.util.console import notify, pluralize, progress_bar
 from hypersphere.util.files import as_json, make_folder, put_in_place, write_atomically
 from hypersphere.util.trust import remember
 
@@ -54,7 +64,7 @@ class Classified:
         scores: Their scores before calibration, shape (M, C).
         names: Their names.
         images: The held-out images, in the order of the other attributes.
-        trained_on: Number of labelled training images.
+        trained_on: Number of readable labelled training images.
     """
 
     folder: Path
@@ -65,17 +75,28 @@ class Classified:
     images: Any
     trained_on: int
 
-    @cached_property
+    @property
     def probabilities(self) -> Tensor:
-        """Calibrated probabilities of shape (M, C). The temperature of each half of the images is fitted on the other
-        half; that of the classifier on all. Fewer than `FEWEST` images are not calibrated."""
-        few = len(self.truth) < FEWEST
-        return self.scores.softmax(dim=1) if few else calibrated_apart(self.scores, self.truth)
+        """Probabilities of shape (M, C), calibrated unless `uncalibrated` says why not. The temperature of each half of
+        the images is fitted on the other half; that of the classifier on all."""
+        return self.scores.softmax(dim=1) if self.uncalibrated else self._apart
+
+    @cached_property
+    def _apart(self) -> Tensor:
+        return calibrated_apart(self.scores, self.truth)
+
+    @cached_property
+    def uncalibrated(self) -> str:
+        """Why probabilities are not calibrated; empty if they are."""
+        if len(self.truth) < FEWEST:
+            return "too few held-out images to calibrate the probabilities"
+        before, after = (log_loss(p, self.truth) for p in (self.scores.softmax(dim=1), self._apart))
+        return "" if after < before else "no temperature makes the probabilities of held-out images better"
 
     @property
     def temperature(self) -> float | None:
-        """By what the classifier divides its scores; None if there are too few held-out images to fit it."""
-        return None if len(self.truth) < FEWEST else fit_temperature(self.scores, self.truth)
+        """By what the classifier divides its scores; None if they are not calibrated."""
+        return None if self.uncalibrated else fit_temperature(self.scores, self.truth)
 
     @property
     def predicted(self) -> Tensor:
@@ -151,7 +172,8 @@ def classify(
 
     Args:
         source: A run or its folder, a folder that `export` or `classify` wrote, or a model such as "timm/resnet18".
-        out: Folder to write. By default `classifier` in the folder of the source.
+        out: Folder to write, new or empty, or with an earlier classifier. By default `classifier` in the folder of the
+            source.
         head: "linear" fits logistic regression on the features of the frozen encoder; its regularization, and whether
             features are normalized, are chosen on a fifth of the training images. "finetune" trains the whole network
             with a linear head on random crops.
@@ -190,22 +212,19 @@ def classify(
         raise UserError(f"`head` must be one of {', '.join(get_args(Kind))}, got {head!r}")
     found = resolve_source(source, device, pretrained=pretrained, size=size, trust=trust)
     folder = found.folder if out is None else Path(out)
-    if (folder / "run.json").exists():
-        raise UserError(f"`out` {folder} is a run: choose another folder")
-    if stale := [folder / name for name in (ONNX, CLASSIFIER_ONNX) if (folder / name).exists()]:
-        raise UserError(f"{stale[0]} has older weights: remove it, or choose another `out`")
+    check_replaceable(folder, classifier=True)
     holdout = holdout or (found.run.config.holdout if found.run else "validation")
     dataset, split = _labelled_split(found, data, labels, holdout, workers)
     train, held_out = _loaders(found.loaded.preprocess, dataset, split, found.loaded.device, seed, progress)
     make_folder(folder)
-    encoder, linear = found.loaded.encoder, None
+    encoder = found.loaded.encoder
+    features, train = _readable(train, encoder, dataset.name)
     if head == "finetune":
         config = found.run.config if found.run else Config()
         encoder, linear = _fine_tuned(encoder, train, config, epochs, lr, seed, progress)
+    else:
+        linear = fit_head(_finite(features), train.labels, len(train.classes))
     queries, samples = features_and_samples(held_out, encoder)
-    if linear is None:
-        features, seen = features_and_samples(train, encoder)
-        linear = fit_head(_finite(features), train.labels[seen], len(train.classes))
     images = held_out.images
     classified = Classified(
         folder,
@@ -221,6 +240,8 @@ def classify(
         about |= {"epochs": epochs, "lr": lr, "seed": seed}
         found.card["metrics"] = {}  # are those of the encoder before
     _write(classified, found.card, plain(encoder), linear, about)
+    unreadable = {**dataset.unreadable_folders(split), **train.unreadable, **held_out.unreadable}
+    replace_unreadable(unreadable, folder / UNREADABLE)
     return classified
 
 
@@ -267,16 +288,28 @@ def _loaders(
     channels, side, cache = len(preprocess.mean), preprocess.side, dataset.options.cache
     loaders = []
     for images in split:
+        unreadable: Unreadable = {}
         if images.channels != channels:
-            images = in_channels(images.decoded(side, dataset.workers, len(images)), channels)
+            decoded = images.decoded(side, dataset.workers, len(images), unreadable=unreadable)
+            images = in_channels(decoded, channels)
         loader = images.squared(side).loader(pipeline, seed, device, dataset.workers, progress, cache)
+        loader.unreadable.update(unreadable)
         loaders.append(loader.labelled)
     train, held_out = loaders
     if not len(train) or not len(held_out):
         raise UserError(f"{dataset.name} has {len(train)} training and {len(held_out)} held-out images with labels")
-    if len(train.labels.unique()) < 2:
-        raise UserError(f"{dataset.name} has labelled images of one class only: a classifier needs two")
     return train, held_out
+
+
+def _readable(train: Any, encoder: nn.Module, name: str) -> tuple[Tensor, Any]:
+    """Features of the readable training images, and a loader of these images."""
+    features, seen = features_and_samples(train, encoder)
+    readable = train if len(seen) == len(train) else train[seen]
+    if len(readable.labels.unique()) < 2:
+        lost = f" ({pluralize(len(train.unreadable), 'image')} cannot be read)" if train.unreadable else ""
+        raise UserError(f"{name} has labelled images of one class only{lost}: a classifier needs two")
+    warn_of_lost_classes(train.labels, readable.labels, train.classes)
+    return features, readable
 
 
 def _fine_tuned(
@@ -323,6 +356,10 @@ def _write(
     }
     folder = found.folder
     with put_in_place(folder / CARD, alone=True) as scratch:
+        if (derived := folder / CLASSIFIER_ONNX).exists():
+            derived.unlink()
+            again = f"hypersphere export {shlex.quote(str(folder))} --format onnx"
+            notify(f"removed {derived}, made of the classifier before this one; to write it again: {again}")
         for name, blob in blobs.items():
             write_atomically(folder / name, blob)
         scratch.write_bytes(as_json(card))

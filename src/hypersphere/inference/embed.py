@@ -13,7 +13,7 @@ import torch
 from hypersphere import __version__
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.everything import Everything
-from hypersphere.data.unreadable import report_unreadable
+from hypersphere.data.unreadable import replace_unreadable
 from hypersphere.data.worker_stream import Stream, default_workers
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
@@ -85,7 +85,7 @@ def embed(
             path, reason = next(reversed(stream.unreadable.items()))
             raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
     remember(out)
-    _list(stream.unreadable, out.with_suffix(".unreadable.tsv"))
+    replace_unreadable(stream.unreadable, out.with_suffix(".unreadable.tsv"))
     return Embedded(rows, loaded.features, stream.unreadable)
 
 
@@ -156,10 +156,3 @@ def _write(file: Writer, pieces: Iterator[VectorBatch], at_once: int) -> int:
 def _joined(pieces: Sequence[VectorBatch]) -> VectorBatch:
     names, vectors, labels = zip(*pieces, strict=True)
     return VectorBatch([*chain(*names)], np.concatenate(vectors), [*chain(*labels)])
-
-
-def _list(unreadable: dict[Path | str, str], listed: Path) -> None:
-    """Replace the list of an earlier call."""
-    with contextlib.suppress(OSError):
-        listed.unlink()
-    report_unreadable(unreadable, listed)

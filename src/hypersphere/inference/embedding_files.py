@@ -64,10 +64,10 @@ class EmbeddingFile:
     pieces: Callable[[], Iterator[VectorBatch]]
 
 
-def check_output(path: Path) -> None:
-    """Refuse an output file that cannot be written, before anything is computed."""
-    if path.suffix not in WRITTEN:
-        raise UserError(f"`out` {path} must end in {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}")
+def check_output(path: Path, kinds: Sequence[str] = WRITTEN) -> None:
+    """Refuse an output file that cannot be written, or is not one of these kinds, before anything is computed."""
+    if path.suffix not in kinds:
+        raise UserError(f"`out` {path} must end in {', '.join(kinds[:-1])} or {kinds[-1]}")
     check_file(path, "out")
     if path.suffix == ".parquet":
         _pyarrow(path)
@@ -92,6 +92,11 @@ def is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def as_text(name: str) -> str:
+    """A file name as valid UTF-8, with � for other bytes."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def read_embeddings(path: Path) -> Embeddings:
@@ -316,14 +321,14 @@ class _ParquetWriter:
         self.writer = parquet.ParquetWriter(self.file, self.schema, **options)
 
     def write(self, piece: VectorBatch) -> None:
-        shown = [*map(_text, piece.paths)]
+        shown = [*map(as_text, piece.paths)]
         flat = self.arrow.array(np.ascontiguousarray(piece.vectors, np.float32).ravel())
         columns = [self.arrow.array(shown), self.arrow.FixedSizeListArray.from_arrays(flat, self.dimensions)]
         if "path_bytes" in self.schema.names:
             raw = [None if is_text(name) else os.fsencode(name) for name in piece.paths]
             columns.append(self.arrow.array(raw, self.arrow.binary()))
         if "label" in self.schema.names:
-            columns.append(self.arrow.array([_text(name) or None for name in piece.labels], self.arrow.string()))
+            columns.append(self.arrow.array([as_text(name) or None for name in piece.labels], self.arrow.string()))
         self.writer.write_batch(self.arrow.record_batch(columns, schema=self.schema))
 
     def finish(self) -> None:
@@ -379,10 +384,6 @@ def _write_texts(archive: zipfile.ZipFile, name: str, texts: Sequence[str]) -> N
         _write_header(member, (len(texts),), dtype)
         for first in range(0, len(texts), ROWS):
             member.write(np.array(texts[first : first + ROWS], dtype).tobytes())
-
-
-def _text(name: str) -> str:
-    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> None:

@@ -16,12 +16,13 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.inference.card import describe
 from hypersphere.inference.head import HEAD, Classifier
 from hypersphere.inference.hub_folder import README, SETTINGS, for_the_hub, model_card, timm_config
-from hypersphere.inference.loading import load, plain, weights_as_bytes
+from hypersphere.inference.loading import load, plain, read_card, weights_as_bytes
 from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS, exported_weights
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.console import notify
 from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
 from hypersphere.util.records import read_record
+from hypersphere.util.text import printable
 from hypersphere.util.trust import is_trusted, remember
 
 ONNX, CLASSIFIER_ONNX = "encoder.onnx", "classifier.onnx"
@@ -50,8 +51,8 @@ def export(
     Args:
         run: A run or its folder. The checkpoint in the folder is exported. Or a folder that `classify` or `export`
             wrote: of a classifier, ONNX is the whole network, from images to probabilities.
-        out: Folder to write to. By default `export` in the folder of the run, or the exported folder itself; `hub` for
-            the Hub.
+        out: Folder to write to: new or empty, or with an earlier export. By default `export` in the folder of the run,
+            or the exported folder itself; `hub` for the Hub.
         format: "safetensors", "onnx" for both, "hub", or "timm": as "hub", but an error if timm cannot load it.
         repository: USER/NAME of the folder on the Hub, for the usage in README.md.
         trust: Whether to import and run code that the run names. Runs that you made do not need it.
@@ -110,7 +111,7 @@ def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Pa
     if here:
         _check_onnx()
     else:
-        _prepare(folder, format)
+        _prepare(folder, format, "classifier" in read_card(source / CARD))
     loaded = load(source, "cpu", trust=trust)
     card = {name: value for name, value in read_record(source / CARD, dict[str, Any]).items() if name != "onnx"}
     known = is_trusted(source / CARD)
@@ -150,22 +151,40 @@ def files_of(folder: Path) -> list[str]:
     return sorted([CARD, *named, *(name for name in (README, SETTINGS) if (folder / name).is_file())])
 
 
-def _prepare(folder: Path, format: Format) -> None:
+def _prepare(folder: Path, format: Format, classifier: bool = False) -> None:
     if format not in get_args(Format):
         raise UserError(f"`format` must be one of {', '.join(get_args(Format))}, got {format!r}")
-    if (folder / "run.json").exists():
-        raise UserError(f"`out` {folder} is a run: choose another folder")
-    for name in (ONNX, CLASSIFIER_ONNX):
-        if (folder / name).exists() and (format != "onnx" or name != ONNX):
-            raise UserError(
-                f"{folder / name} has older weights: overwrite it with `format` onnx, or choose another `out`"
-            )
     other = WEIGHTS if format in FOR_THE_HUB else HUB_WEIGHTS
-    if (folder / other).exists():
+    if (folder / CARD).is_file() and (folder / other).exists():
         raise UserError(f"{folder / other} is an export in another `format`: choose another `out`, or remove it")
+    check_replaceable(folder, classifier)
+    onnx = folder / (CLASSIFIER_ONNX if classifier else ONNX)
+    if onnx.exists() and format != "onnx":
+        raise UserError(f"{onnx} has older weights: overwrite it with `format` onnx, or choose another `out`")
     if format == "onnx":
         _check_onnx()
     make_folder(folder)
+
+
+def check_replaceable(folder: Path, classifier: bool) -> None:
+    """Check that a folder is new or empty, or has an earlier export of this kind, which may be replaced.
+
+    Raises:
+        UserError: If it has anything else.
+    """
+    if not folder.is_dir():
+        return
+    if (folder / "run.json").exists():
+        raise UserError(f"`out` {folder} is a run: choose another folder")
+    if (folder / CARD).is_file():
+        if classifier != (found := "classifier" in read_card(folder / CARD)):
+            kind = "a classifier" if found else "an exported encoder"
+            raise UserError(f"`out` {folder} is {kind}, which would be lost: choose another folder")
+        return
+    unfinished = (WEIGHTS, HEAD, ONNX, CLASSIFIER_ONNX)  # of an export that was killed before it wrote the card
+    names = sorted(file.name for file in folder.iterdir() if file.name not in unfinished)
+    if others := [name for name in names if not name.startswith(".") and not name.endswith(".part")]:
+        raise UserError(f"`out` {folder} has other files, such as {printable(others[0])}: choose an empty folder")
 
 
 def write_onnx(encoder: nn.Module, sizes: dict[str, Any], file: Path, output: str = "features") -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hypersphere.config import Config
+from hypersphere.data.decode import WHITE
 from hypersphere.errors import UserError, first_line
 from hypersphere.nn import ENCODERS
 from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS
@@ -62,6 +63,7 @@ def timm_config(config: Config, encoder: nn.Module, sizes: Mapping[str, Any]) ->
         "num_classes": classes,
         "num_features": model.num_features,
         "pretrained_cfg": known
+        | ({} if sizes["channels"] in (1, 3) else {"first_conv": None})  # older versions of timm would draw it anew
         | {
             "tag": "hypersphere",
             "custom_load": False,
@@ -174,22 +176,28 @@ def _probe(name: str, values: Mapping[str, float]) -> str:
 
 
 def _usage(card: Mapping[str, Any], timm: bool, repository: str | None) -> str:
-    colours = "RGB" if card["input"]["channels"] == 3 else "L"
+    sizes = card["input"]
+    colours, deep = {1: "L", 3: "RGB"}.get(sizes["channels"]), sizes["white"] is not None
+    example = "image.npy" if colours is None else "image.png" if deep else "photo.jpg"
     ours = [
         "from hypersphere.integrations.hub import Encoder  # pip install 'hypersphere[hub]'",
         "",
         f'encoder = Encoder.from_pretrained("{repository or "."}")' + _hint(repository, "USER/NAME"),
-        'features = encoder.encode(["photo.jpg"])',
+        f'features = encoder.encode(["{example}"])',
     ]
     source = f"hf-hub:{repository}" if repository else "local-dir:."
-    with_timm = [
-        "import timm",
-        "from PIL import Image",
-        "",
-        f'model = timm.create_model("{source}", pretrained=True).eval()' + _hint(repository, "hf-hub:USER/NAME"),
+    by_timm = [
         "settings = timm.data.resolve_model_data_config(model)",
         "transform = timm.data.create_transform(**settings, is_training=False)",
-        f'features = model(transform(Image.open("photo.jpg").convert("{colours}"))[None])',
+        f'features = model(transform(Image.open("{example}").convert("{colours}"))[None])',
+    ]
+    exactly = ["", *card["preprocess"]["torchvision"], "", f'features = model(preprocess("{example}")[None])']
+    with_timm = [
+        "import timm",
+        *([] if colours is None or deep else ["from PIL import Image"]),
+        "",
+        f'model = timm.create_model("{source}", pretrained=True).eval()' + _hint(repository, "hf-hub:USER/NAME"),
+        *(exactly if colours is None or deep else by_timm),  # Pillow does not read or would clip such images
     ]
     blocks = [f"With timm:\n\n{_block(with_timm)}\n\nWith hypersphere:"] if timm else []
     text = "\n\n".join([*blocks, _block(ours)])
@@ -205,7 +213,8 @@ def _block(lines: list[str]) -> str:
 
 
 def _input(sizes: Mapping[str, Any]) -> str:
-    colours = "RGB" if sizes["channels"] == 3 else "grey"
+    colours = {1: "grey", 3: "RGB"}.get(sizes["channels"], "all channels of a file in their order")
+    white = f"{sizes['white'] or WHITE:,} and more become 255"
     mean, std = (", ".join(f"{x:.4g}" for x in sizes[name]) for name in ("mean", "std"))
     steps = [f"the centre square, resized to {sizes['side']} × {sizes['side']} pixels (bicubic)"]
     steps += [f"resized to {sizes['resize']} pixels"] if sizes["resize"] not in (None, sizes["side"]) else []
@@ -213,6 +222,7 @@ def _input(sizes: Mapping[str, Any]) -> str:
     rows = {
         "image": f"{sizes['channels']} × {sizes['size']} × {sizes['size']}, {colours}",
         "from a file": ", then ".join(steps),
+        "more than 8 bits": f"{white}; PIL's `convert` would clip: use the lines `preprocess` in `card.json`",
         "mean": f"{mean} (of values from 0 to 1)",
         "standard deviation": std,
     }

@@ -1,18 +1,19 @@
 """Classify image files into a table, row by row, so that memory use stays constant."""
 
-import csv
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from hypersphere.data.everything import Everything
 from hypersphere.data.worker_stream import Stream, default_workers
 from hypersphere.errors import UserError
 from hypersphere.inference.head import Predictions
 from hypersphere.inference.loading import Loaded
+from hypersphere.inference.prediction_files import Table
+from hypersphere.nn.weights import CARD
 from hypersphere.runs.preprocess import AT_ONCE
 from hypersphere.util.console import progress_bar
 from hypersphere.util.cores import MOST_PROCESSES
@@ -36,22 +37,30 @@ class Summary:
     unreadable: dict[Path | str, str] = field(default_factory=dict)
 
 
+def check_order(classifier: str, images: Sequence[str]) -> None:
+    """Refuse images before the classifier."""
+    later = [place for place in images if (Path(place) / CARD).is_file()]
+    if later and not any((Path(classifier) / name).is_file() for name in (CARD, "run.json")):
+        order = f"hypersphere predict {later[0]} {classifier}"
+        raise UserError(f"{classifier} is not a classifier, but {later[0]} may be: it comes first, as in {order}")
+
+
 def write_predictions(
     loaded: Loaded,
     images: Sequence[str | Path],
-    file: IO[str],
+    table: Table,
     *,
     top: int = 1,
     every: bool = False,
     workers: int | None = None,
     progress: bool = False,
 ) -> Summary:
-    """Write a CSV table with the class of every image: columns file, class, probability.
+    """Write a table with the class of every image: columns file, class, probability.
 
     Args:
         loaded: A classifier.
         images: Image files, and images of any kind as in the option `data`.
-        file: Text file to write to.
+        table: Table to write to, see `open_table`.
         top: Classes of each image, most probable first; others follow as class_2, probability_2, ….
         every: Whether to add a column with the probability of every class.
         workers: Processes that read images. None: chosen from the number of cores.
@@ -72,18 +81,18 @@ def write_predictions(
     files = Everything([os.fspath(one) for one in images], how.white, how.channels_read)
     stream = _stream(loaded, files, workers)
     stream.unreadable.update(files.closed)
-    summary, table = Summary(unreadable=stream.unreadable), csv.writer(file, lineterminator="\n")
-    ranks = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
-    table.writerow(["file", "class", "probability", *ranks, *(f"probability of {name}" for name in classes if every)])
+    summary = Summary(unreadable=stream.unreadable)
     for names, found in _predicted(loaded, stream, progress):
         most = found.probabilities.topk(top, dim=1)
-        for name, values, best, all_values in zip(
-            names, most.values.tolist(), most.indices.tolist(), found.probabilities.tolist(), strict=True
-        ):
-            summary.counts[classes[best[0]]] += 1
-            summary.unsure += values[0] < UNSURE
-            ranked = [cell for n, value in zip(best, values, strict=True) for cell in (classes[n], _number(value))]
-            table.writerow([name, *ranked, *(_number(value) for value in all_values if every)])
+        columns: dict[str, Any] = {"file": names}
+        for rank, (best, values) in enumerate(zip(most.indices.T.tolist(), most.values.T.tolist(), strict=True), 1):
+            suffix = f"_{rank}" if rank > 1 else ""
+            columns |= {f"class{suffix}": [classes[n] for n in best], f"probability{suffix}": values}
+        if every:
+            columns |= dict(zip([f"probability of {c}" for c in classes], found.probabilities.T.tolist(), strict=True))
+        table.write(columns)
+        summary.counts.update(columns["class"])
+        summary.unsure += sum(value < UNSURE for value in columns["probability"])
     if not summary.counts:
         path, reason = next(reversed(stream.unreadable.items()))
         raise UserError(f"none of {len(files)} images could be read, such as {printable(path)} ({reason})")
@@ -109,7 +118,3 @@ def _predicted(loaded: Loaded, stream: Stream, progress: bool) -> Iterator[tuple
             names = [str(stream.reader.name(n)) for n in sample.tolist()]
             yield names, loaded.classifier.predict(loaded.encode_pixels(pixels))
             bar.update(int(sample[-1]) + 1)
-
-
-def _number(value: float) -> str:
-    return f"{value:.6f}"

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hypersphere.inference.classifying import Classified, Mistake
 from hypersphere.report.chart import BOTTOM, LEFT, RIGHT, TOP, Scale, polyline
+from hypersphere.report.contact_sheet import as_picture
 from hypersphere.report.gallery import SIDE, link_to, lone_tile
 from hypersphere.report.templating import number, render
 from hypersphere.util.files import write_atomically
@@ -50,7 +51,7 @@ def classifier_page(found: Classified) -> str:
         "classifier.html",
         title=f"Classifier in {printable(found.folder)}",
         summary=summary,
-        calibrated=found.temperature is not None,
+        uncalibrated=found.uncalibrated,
         matrix=_matrix(found.confusion, names) if len(names) <= MATRIX else [],
         names=names,
         pairs=confused_pairs(found.confusion, names)[:PAIRS],
@@ -92,16 +93,13 @@ def _calibration(found: Classified) -> Markup:
 
 def _pictures(found: Classified) -> list[dict[str, str]]:
     """The most confident mistakes, with their images."""
-    from PIL import Image
-
     mistakes = found.mistakes(MISTAKES)
     if not mistakes:
         return []
     chosen = found.images[torch.tensor([mistake.sample for mistake in mistakes]).to(found.images.labels.device)]
-    pixels = torch.cat(list(chosen.squares(SIDE, 0))).cpu().expand(-1, 3, -1, -1)
+    pixels = torch.cat(list(chosen.squares(SIDE, 0))).permute(0, 2, 3, 1)
     pictures = []
-    for mistake, image in zip(mistakes, pixels, strict=True):
-        picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    for mistake, picture in zip(mistakes, map(as_picture, pixels), strict=True):
         picture.thumbnail((SIDE, SIDE))
         rendering = "; image-rendering: pixelated" if max(picture.size) < SIDE / 2 else ""
         pictures.append(_caption(mistake) | {"style": lone_tile(picture, SIDE) + rendering})

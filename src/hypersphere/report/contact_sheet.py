@@ -43,15 +43,18 @@ def _reduced(pixels: Tensor) -> Tensor:
 
 
 def _sheet_uri(sheet: Tensor) -> str:
-    """In grey, or in the 256 colours that fit best, which takes a third of the size; photographs as a JPEG. Of more
-    channels, the first three are shown."""
-    from PIL import Image
-
-    grey = sheet.shape[2] < 3
-    picture = Image.fromarray((sheet[:, :, 0] if grey else sheet[:, :, :3]).contiguous().numpy())
+    """In grey, or in the 256 colours that fit best, which takes a third of the size; photographs as a JPEG."""
+    picture = as_picture(sheet)
     if sheet.shape[1] > EXACT * ROW:
         return _uri(picture, "JPEG", quality=QUALITY, subsampling=0)
-    return png_uri(picture if grey else picture.quantize(256))
+    return png_uri(picture if picture.mode == "L" else picture.quantize(256))
+
+
+def as_picture(pixels: Tensor) -> Any:
+    """A PIL image of uint8 pixels H × W × C: the first three channels in colour, or if there are fewer the first."""
+    from PIL import Image
+
+    return Image.fromarray((pixels[:, :, 0] if pixels.shape[2] < 3 else pixels[:, :, :3]).contiguous().cpu().numpy())
 
 
 def png_uri(picture: Any) -> str:

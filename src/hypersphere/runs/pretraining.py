@@ -18,7 +18,7 @@ from hypersphere.data import Dataset, Images, Loader, Split
 from hypersphere.data.dataset import ImageSet, Unreadable
 from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
-from hypersphere.data.unreadable import report_unreadable, unreadable_in
+from hypersphere.data.unreadable import UNREADABLE, report_unreadable, unreadable_in
 from hypersphere.diagnostics import CollapseAlarm
 from hypersphere.distributed.collectives import (
     agreed,
@@ -91,7 +91,6 @@ if TYPE_CHECKING:
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
 SHORT = 60.0  # seconds of a run whose estimate is not worth a line
 WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
-UNREADABLE = "unreadable.tsv"  # in a run's folder: images that could not be read
 
 
 @overload
@@ -595,5 +594,6 @@ def checked_out(config: Config) -> Path:
     if config.out.is_file():
         raise UserError(f"`out` {config.out} is a file: choose a folder")
     if config.out.exists():
-        raise UserError(f"{config.out} is not empty: continue with `resume` {config.out}, or choose another `out`")
+        resume = f"continue with `resume` {config.out}, or " if (config.out / "run.json").is_file() else ""
+        raise UserError(f"{config.out} is not empty: {resume}choose another `out`")
     return config.out

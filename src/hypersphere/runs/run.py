@@ -17,6 +17,7 @@ from hypersphere.data.file_datasets import FILES, saved_files
 from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
 from hypersphere.data.splits import evenly
+from hypersphere.data.unreadable import report_unreadable
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     Evaluation,
@@ -334,7 +335,7 @@ def evaluate_on(
     neighbours, temperature = dataset.voting
     how = evaluation_execution(config, device)
     with how.applied():
-        return evaluate_encoder(
+        found = evaluate_encoder(
             encoder.to(memory_format=how.layout),
             train,
             held_out,
@@ -347,6 +348,8 @@ def evaluate_on(
             baseline=(lambda: _untrained(own, train, device)) if baseline else None,
             after_probe=after_probe,
         )
+    report_unreadable({**train.unreadable, **held_out.unreadable})
+    return found
 
 
 def _untrained(config: Config, images: Loader, device: torch.device) -> nn.Module:
@@ -508,8 +511,11 @@ def read_config(path: str | Path) -> Config:
     """
     file = Path(path) / "run.json"
     if not file.is_file():
-        exported = (Path(path) / CARD).is_file()
-        reason = "an exported encoder, for embed, diagnose and hs.load" if exported else "it has no run.json"
+        reason, card = "it has no run.json", Path(path) / CARD
+        if card.is_file():
+            classifies = "classifier" in read_record(card, dict[str, Any])
+            kind = "a classifier, for predict" if classifies else "an exported encoder, for embed"
+            reason = f"{kind}, diagnose and hs.load"
         if not Path(path).exists():
             raise UserError(f"run not found: {path} does not exist")
         raise UserError(f"{path} is not a run: {reason}")
