@@ -16,7 +16,6 @@ from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Holdout, Images, Lo
 from hypersphere.data.file_datasets import FILES, saved_files
 from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
-from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
     Evaluation,
@@ -25,6 +24,7 @@ from hypersphere.evaluate import (
     in_channels,
     transfer_views,
 )
+from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.methods import Method
 from hypersphere.nn.in_memory import remember as remember_network
 from hypersphere.nn.levels import Level
@@ -54,7 +54,6 @@ MEASURED = {  # values in metrics.jsonl that a notebook shows
     "uniformity_of_features": "uniformity of features",
     "effective_rank": "effective rank",
 }
-STATISTICS = 1000  # images for the BatchNorm statistics of an untrained encoder
 
 
 class RunRecord(TypedDict):
@@ -352,9 +351,7 @@ def evaluate_on(
 def _untrained(config: Config, images: Loader, device: torch.device) -> nn.Module:
     """An encoder with random weights, and the BatchNorm statistics of some images."""
     encoder = initial_encoder(config.replace(init=None, device=str(device)))
-    some = images[evenly(len(images), STATISTICS).to(images.labels.device)]
-    with torch.no_grad():
-        update_bn((inputs for inputs, _ in some.centers()), encoder)
+    put_batch_statistics(encoder, images)
     return encoder
 
 
