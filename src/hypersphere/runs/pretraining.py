@@ -445,6 +445,8 @@ def _run_plan(
         run_on_first(save)  # the init file may have changed or gone when the run is resumed
     log = agreed(lambda: _log(run, trainer.step) if rank() == 0 else None)
     monitors = _monitors(run, trainer, images, train_images, held_out, how) if rank() == 0 else []
+    stop_if_collapsed = config.on_collapse == "stop"
+    alarm = CollapseAlarm(config.epochs, stop_if_collapsed, run.metrics, _useless_options(config), config.norm)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
     trial = partial(trial_update, config, trainer.method, how, train_images)
@@ -457,7 +459,7 @@ def _run_plan(
             log=log,
             save=save,
             monitors=monitors,
-            alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics, _useless_options(config)),
+            alarm=alarm,
             progress=bar,
             lines=_epoch_lines(run, trainer, plan, monitors, bar) if progress else None,
             features=partial(_features, run, trainer, images),
