@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from hypersphere.data.object_datasets import as_images
+from hypersphere.errors import UserError
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.sphere import unit
 
@@ -92,7 +93,11 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Returns:
             The encoder itself.
         """
-        if self.source is not None and _are_paths(X):
+        if self.source is None and _are_paths(X):
+            raise UserError(
+                "paths of images need a finished encoder: pass `source`, or train one with hs.pretrain(data=FOLDER)"
+            )
+        if _are_paths(X):
             self._loaded = self._finished()
         else:
             X = self._checked(X, first=True)
