@@ -448,11 +448,17 @@ def load_run(
     if given is not None and given.name != config.data:
         raise UserError(f"{path} was trained on {config.data}, not on the `data` given ({given.name})")
     check_given(path, config.encoder, encoder)
-    method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
-    run = Run(path, config, method, 0, 0.0)
+    run = last_state(path, config, device)
     run.given_encoder = encoder
     if given is not None:
         run.dataset = Dataset.resolve(config)  # keeps an object in memory alive
+    return run
+
+
+def last_state(path: Path, config: Config, device: str | torch.device) -> Run:
+    """A run with its config as it is used now, from its last checkpoint."""
+    method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
+    run = Run(path, config, method, 0, 0.0)
     put_state(run, load_checkpoint(path / "checkpoint.pt"))
     method.to(pick_device(device))
     return run
