@@ -209,6 +209,8 @@ def test_help_needs_no_torch():
         (["demo", "--out", "/proc/x"], "cannot make the folder /proc/x"),
         (["pretrain"], r"missing option --data: hypersphere pretrain \[METHOD\] --data DATA$"),
         (["pretrain", "."], r"'\.' is not a method: pass images as --data \.$"),
+        (["pretrain", "byol", "/"], r"unexpected argument: '/' \(pass images as --data /\)$"),
+        (["pretrain", "/", "byol"], r"unexpected argument: 'byol' \(pass images as --data /\)$"),
         (["pretrain", "byol", "--resume"], "--resume needs a value"),
         (["evaluate", "/no/such/run"], "run not found: /no/such/run does not exist"),
         (["evaluate"], "missing argument RUN: hypersphere evaluate RUN$"),

@@ -8,7 +8,8 @@ from hypersphere.diagnostics.collapse import CollapseAlarm, SpreadMonitor, stays
 from hypersphere.errors import Collapsed
 from hypersphere.sphere import alignment, effective_rank
 
-FINE, GONE = {"spread": 0.5, "effective_rank": 40.0}, {"spread": 0.01, "effective_rank": 1.1}
+FINE = {"spread": 0.5, "effective_rank": 40.0, "step": 1000}
+GONE = {"spread": 0.01, "effective_rank": 1.1, "step": 1000}
 
 
 @pytest.mark.parametrize("dimensions", [8, 100])
@@ -60,6 +61,28 @@ def test_the_last_measurement_counts_on_its_own(epochs, every, capsys):
             assert capsys.readouterr().err.count(f"collapsed by epoch {epochs}: ") == told
         assert stays_collapsed([{**seen[epoch], "epoch": epoch} for epoch in measured], epochs) == told
     assert alarms([FINE, GONE, GONE, GONE], capsys, epochs=40) == [False, False, True, False]
+
+
+def test_a_few_updates_with_batchnorm_are_no_collapse(capsys):
+    """Features coincide in evaluation mode because the running statistics lag: with those of a batch they do not."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(16)
+    encoder, images = nn.Sequential(norm, nn.Linear(16, 16)), 100 + torch.randn(64, 16)
+    monitor = SpreadMonitor(1, lambda: [(images, images)], torch.float32)
+    for epochs, updates, told in ((1, 5, False), (2, 10, False), (1, 25, True)):
+        norm.reset_running_stats()
+        for _ in range(min(5, updates)):
+            encoder(images)
+        seen = monitor(encoder)
+        assert seen["spread"] < 0.05
+        CollapseAlarm(epochs, stop=False)(epochs, {**seen, "step": updates})
+        assert ("collapsed" in capsys.readouterr().err) == told
+        assert stays_collapsed([{**seen, "epoch": epochs, "step": updates}], epochs) == told
+        assert stays_collapsed([{**seen, "epoch": epochs, "step": updates}], epochs, norm="none")
+    with torch.no_grad():
+        for _ in range(22):
+            encoder(images)
+    assert monitor(encoder)["spread"] > 0.05
 
 
 def test_a_run_that_goes_on_remembers_the_last_measurement(capsys):

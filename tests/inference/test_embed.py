@@ -87,7 +87,10 @@ def test_labels_are_in_every_kind_of_file(digits, split, tmp_path):
     assert sorted(zip(table["path"], table["label"], strict=True)) == sorted(zip(paths, wanted, strict=True))
     assert arrays["label"].tolist() == table["label"] == [line[1] for line in lines]
     assert np.array_equal(np.array([line[2:] for line in lines], np.float32), arrays["vector"])  # exactly
-    assert read_embeddings(tmp_path / "out.npz").rows == 8
+    for kind in ("npz", "csv"):
+        found = read_embeddings(tmp_path / f"out.{kind}")
+        assert (found.rows, found.dimensions) == (8, 128)
+        assert np.array_equal(np.concatenate(list(found.pieces())), arrays["vector"])
     assert len(rows(tmp_path / "out.parquet")[0]) == 8
     embed(digits, split / "train/cat", tmp_path / "alone.npz", device="cpu")
     assert sorted(np.load(tmp_path / "alone.npz")) == ["hypersphere", "path", "vector"]

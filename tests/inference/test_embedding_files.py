@@ -33,6 +33,20 @@ def test_every_kind_of_file_gives_the_rows(tmp_path, monkeypatch):
         np.testing.assert_array_equal(rows_of(tmp_path / name), X)
 
 
+def test_a_csv_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding_files, "PIECE", 7 * 6 * 4)
+    lines = [f'"a,\n{n}",,{",".join(f"{x:.9g}" for x in row)}\n' for n, row in enumerate(X)]
+    file = tmp_path / "a.csv"
+    file.write_text("file,label,x0,x1,x2,x3,x4,x5\n" + "".join(lines))
+    np.testing.assert_array_equal(rows_of(file), X)
+    file.write_text("file,label\na,b\n")
+    with pytest.raises(UserError, match="must have columns x0, x1, … as hypersphere embed writes them"):
+        read_embeddings(file)
+    file.write_text("file,label,x0,x1\na,b,1,2\na,b,1,c\n")
+    with pytest.raises(UserError, match=r"is damaged, or no .csv file \(could not convert string to float: 'c'\)"):
+        rows_of(file)
+
+
 def test_parquet_of_vectors_or_of_columns(tmp_path, capsys):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     names = [str(n) for n in range(50)]

@@ -30,6 +30,7 @@ def test_a_list_is_embedded_in_its_order(run, drawn):
     found = hs.embed(loaded, [*paths, np.zeros((3, 40, 40), np.uint8)])
     assert found.paths == [*map(str, paths), ""]
     np.testing.assert_array_equal(found.vectors[:3], loaded.encode(paths))
+    np.testing.assert_array_equal(hs.embed(hs.load_run(run, "cpu"), paths).vectors, loaded.encode(paths))
 
 
 def test_nothing_to_embed_is_told(run, tmp_path):

@@ -57,8 +57,22 @@ def test_changes(model):
     assert found["layer1.0.conv2"].change == 0
     with pytest.raises(UserError, match="no layer of the same name"):
         hs.compare(model, nn.Linear(3, 4))
+    with pytest.raises(UserError, match="must be a module, a state_dict or the path of a file, got NoneType"):
+        hs.energies(None)
     with pytest.raises(UserError, match="no layer with several neurons"):
         hs.energies({"norm.weight": torch.ones(4)})
+
+
+def test_layers_in_one_model_only_are_told(capsys):
+    def layers(**widths):
+        return {f"{name}.weight": torch.randn(4, width) for name, width in widths.items()}
+
+    before = layers(same=3, wider=3, a=3, b=3, c=3)
+    assert list(hs.compare(before, layers(same=3, wider=5, new=3))) == ["same"]
+    told = "left out: 4 before (wider, a, b, …), 2 after (wider, new)\n"
+    assert capsys.readouterr().err.endswith(told)
+    hs.compare(before, before)
+    assert not capsys.readouterr().err
 
 
 def test_half_precision_is_within_rounding_of_double():
@@ -79,6 +93,12 @@ def test_the_command(model, tmp_path, capsys):
     assert main(["energies", str(tmp_path / "b.safetensors"), "--against", str(tmp_path / "a.safetensors")]) == 0
     assert "turned" in capsys.readouterr().out
     (tmp_path / "c.safetensors").write_bytes(b"junk")
-    for file, message in (("c.safetensors", "cannot be read as .safetensors"), ("d.pt", "does not exist")):
+    (tmp_path / "empty").mkdir()
+    for file, message in (
+        ("c.safetensors", "cannot be read as .safetensors"),
+        ("d.pt", "does not exist: expected a file of weights, .safetensors or .pt"),
+        ("empty", "empty is a folder: expected a file of weights"),
+        ("", f" is a folder: pass {tmp_path / 'a.safetensors'}"),
+    ):
         assert main(["energies", str(tmp_path / file)]) == 2
         assert message in capsys.readouterr().err

@@ -170,11 +170,21 @@ def test_the_command_prints_tables_and_writes_pages(digits, tmp_path, capsys):
         (["--outliers", "0"], "--outliers must be at least 1, got 0"),
         (["--duplicates", "--threshold", "2"], "--threshold must be a cosine, from -1 to 1, got 2.0"),
         (["--outliers", "2", "--threshold", "0.9"], "--threshold applies to --duplicates only: remove it"),
+        (["--threshold", "0.9"], "--threshold applies to --duplicates only: pass it, too"),
     ],
 )
 def test_mistakes(words, message, tmp_path, capsys):
     file = written(tmp_path / "x.npz", drawn_vectors())
     assert message in told(capsys, "neighbours", file, *words, "--device", "cpu")
+
+
+def test_a_run_is_no_file_of_embeddings(tmp_path, capsys):
+    assert f"{tmp_path} is a folder, not a file of embeddings: expected" in told(
+        capsys, "neighbours", tmp_path, "a.png"
+    )
+    (tmp_path / "run.json").touch()
+    advice = f"embed images first, as in hypersphere embed {tmp_path} IMAGES --out photos.npz"
+    assert advice in told(capsys, "neighbours", tmp_path, "a.png")
 
 
 def test_equal_images_alone(tmp_path):

@@ -173,6 +173,7 @@ def test_a_temperature_may_be_a_parameter():
         (lambda: losses.dino_loss([draw(4, 3)], [draw(4, 3)]), "at least two views, got 1"),
         (lambda: losses.vicreg_loss(draw(4, 3), draw(4, 3), -1), "invariance must be finite and at least 0"),
         (lambda: losses.vicreg_loss(draw(1, 3), draw(1, 3)), "at least two points"),
+        (lambda: losses.barlow_loss(draw(1, 3), draw(1, 3)), "barlow_loss needs at least two images"),
     ],
 )
 def test_mistakes_are_one_line(call, message):

@@ -54,6 +54,11 @@ def test_exclude_weight_zero_every_and_progress():
     assert EnergyRegularizer(model, exclude="2").skipped["2"] == "excluded"
     with pytest.raises(ValueError, match="leaves no layer"):
         EnergyRegularizer(model, exclude="*")
+    assert list(EnergyRegularizer(model, exclude=(name for name in ("1", "2"))).layers) == ["0"]  # 1 is a ReLU
+    assert list(EnergyRegularizer(nn.DataParallel(model), exclude="1").layers) == ["0", "2"]
+    for typo in ("typo", ["0", "layer*"]):
+        with pytest.raises(ValueError, match=r"exclude='(typo|layer\*)' matches no part of the model; .*: 0, 2$"):
+            EnergyRegularizer(model, exclude=typo)
     off = EnergyRegularizer(model, weight=0)
     off.measure = None  # is not called
     off().backward()
@@ -90,6 +95,8 @@ def test_targets():
     assert EnergyRegularizer(model, target=before).targets == before
     with pytest.raises(ValueError, match="target has no number for layer '1'"):
         EnergyRegularizer(model, target={"0": 1.0})
+    with pytest.raises(ValueError, match='must be "initial", "even", a number, or numbers by layer, got \'initia\''):
+        EnergyRegularizer(model, target="initia")
 
 
 def test_a_layer_that_is_compiled_later_is_still_the_same():

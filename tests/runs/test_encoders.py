@@ -152,6 +152,7 @@ def test_a_run_of_a_module_goes_on_with_one_like_it(tmp_path, monkeypatch):
     [
         (nn.Flatten(2), r"must return features of shape \(images, width\), got the shape \(1, 3, 1024\)"),
         (nn.Conv2d(1, 8, 3), r"does not accept 3 × 32 × 32 images"),
+        (nn.Sequential(nn.LazyConv2d(8, 3), nn.Flatten()), "^`encoder` Sequential has lazy layers, .*: pass a batch"),
         (lambda: network(), "must be a name, or a function or class at the top level of a module, got function"),
     ],
 )

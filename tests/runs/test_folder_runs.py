@@ -16,11 +16,13 @@ from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.data import Dataset, file_datasets, loader
 from hypersphere.errors import UserError
+from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.inference.embed import embed
 from hypersphere.inference.exporting import export
 from hypersphere.report.page import page
 from hypersphere.report.run_data import read_run_data
 from hypersphere.runs import recipes
+from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.pretraining import agreeing
 from hypersphere.train import record
@@ -391,3 +393,22 @@ def test_a_folder_is_the_runs_however_it_is_named(folder, tmp_path, monkeypatch)
     monkeypatch.chdir(folder.parent)
     for data in (folder, folder.name, Path(folder.name)):
         assert "held-out images of" in hs.diagnose(run, data=data).of
+
+
+def test_the_random_encoder_is_the_same_during_training_and_in_evaluate(folder, tmp_path):
+    """Its BatchNorm statistics are those of all images, though the folder lists one class after the other."""
+    options = {**SMALL, "epochs": 1}
+    for bad in ("red/broken.jpg", "red/empty.png", "blue/cut.jpg"):
+        (folder / bad).unlink()
+    run = hs.pretrain("simclr", data=str(folder), out=tmp_path / "run", **options)
+    split = run.dataset.split("validation")
+    pixels = run.dataset.in_memory(split)[0]
+    loaders = [images.loader(view_pipeline(run.config), 0, torch.device("cpu")) for images in (split.train, pixels)]
+    inputs = torch.cat([views for views, _ in loaders[0].centers()])
+    for images in loaders:
+        norm = torch.nn.BatchNorm2d(3)
+        put_batch_statistics(norm, images)
+        torch.testing.assert_close(norm.running_mean, inputs.mean((0, 2, 3)))
+        torch.testing.assert_close(norm.running_var, inputs.var((0, 2, 3)), rtol=0.05, atol=0)
+    (logged,) = (line["knn_at_start"] for line in run.metrics if "knn_at_start" in line)
+    assert run.measure(("knn",), baseline=True)["random/knn"]["top1"] == logged

@@ -131,6 +131,15 @@ def test_weights_that_do_not_fit_are_told_in_a_line(tmp_path, options, message):
         begun(config, 1 if config.data == "digits" else 3)
 
 
+def test_weights_of_a_run_of_another_encoder_name_it(digits):
+    run, _, file = digits
+    named = "; its encoder is hypersphere/digits, not torchvision/resnet18: pass `encoder` hypersphere/digits$"
+    with pytest.raises(UserError, match=rf"^`init` .* is of another architecture: .* are missing, .*{named}"):
+        begun(recipe("byol", "digits", init=str(run), **RESNET), channels=1)
+    with pytest.raises(UserError, match=r"are missing, such as [\w.]+$"):
+        begun(recipe("byol", "digits", init=str(file), **RESNET), channels=1)
+
+
 def test_an_export_starts_a_run_with_standardized_weights_again(tmp_path):
     """Where they are plain, as they come out."""
     options = {"hidden": 16, "projection": 8, "norm": "group"}

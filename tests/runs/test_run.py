@@ -15,7 +15,7 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import FILE_SOURCES, SOURCES, Images, Listing, load_data
+from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Images, Listing, load_data
 from hypersphere.data.named_datasets import FileSource, Source
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
@@ -26,6 +26,7 @@ from hypersphere.runs import machine
 from hypersphere.runs.build import build_method
 from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.machine import provenance
+from hypersphere.runs.pretraining import _tell_if_no_better
 from hypersphere.runs.recipes import recipe_for
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.util.files import lock_folder
@@ -289,6 +290,33 @@ def test_going_on_says_from_where(folder, capsys):
     assert told(5) == f"{folder}: resuming at step 5 of 8"
     assert told(8) == f"{folder}: all 8 steps are done"
     assert told(None) == f"{folder}: no checkpoint yet: starting at step 0 of 8"
+
+
+def test_a_finished_run_goes_on_without_decoding_its_images(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.savez("some.npz", images=np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8))
+    run = hs.pretrain("byol", "some.npz", out="run", batch=16, device="cpu", **OPTIONS)
+    monkeypatch.setattr(Dataset, "in_memory", None)
+    capsys.readouterr()
+    again = hs.pretrain(resume="run")
+    assert capsys.readouterr().err == "run: all 2 steps are done\n"
+    assert (again.step, again.config) == (run.step, run.config) == (2, run.config)
+    for name, tensor in run.method.state_dict().items():
+        assert torch.equal(again.method.state_dict()[name], tensor)
+
+
+def test_a_run_that_is_no_better_than_at_its_start_says_so(trained, monkeypatch, capsys):
+    for knn, told in ((80.0, 1), (70.0, 1), (80.1, 0)):
+        lines = [{"step": 1, "knn": 90.0, "knn_at_start": 80.0}, {"step": 2, "knn": knn}, {"step": 3, "loss": 1.0}]
+        monkeypatch.setattr(hs.runs.run.Run, "metrics", lines)
+        _tell_if_no_better(trained)
+        message = (
+            f"byol: k-NN accuracy {knn:.1f} % is not above that of the random encoder, 80.0 %: train for more epochs"
+        )
+        assert capsys.readouterr().err.count(message) == told
+    monkeypatch.setattr(hs.runs.run.Run, "metrics", [{"step": 1, "loss": 1.0}])
+    _tell_if_no_better(trained)
+    assert not capsys.readouterr().err
 
 
 def test_a_run_goes_on_by_the_name_of_its_method(tmp_path, monkeypatch):

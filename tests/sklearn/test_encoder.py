@@ -55,6 +55,8 @@ def test_paths_are_embedded(run, tmp_path):
     wanted = hs.load(run, "cpu").encode(paths)
     for given in (paths, [str(path) for path in paths], np.array([str(path) for path in paths])):
         np.testing.assert_array_equal(Encoder(source=run, device="cpu").fit(given).transform(given), wanted)
+        with pytest.raises(UserError, match=r"^paths of images need .*: pass `source`"):
+            Encoder().fit(given)
 
 
 def test_fit_trains_on_all_images_and_is_repeatable(fitted, digits, tmp_path):

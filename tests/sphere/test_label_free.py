@@ -219,13 +219,13 @@ def test_degenerate_points_have_a_finite_value_or_none(name):
         assert all(map(math.isfinite, named)), found
 
 
-def test_collapsed_points():
-    x = DEGENERATE["collapsed"]
-    assert float(rankme(x)) == pytest.approx(1, abs=1e-4)
-    assert float(lidar(x[:, None].expand(-1, 3, -1))) == pytest.approx(1, abs=1e-4)
-    assert float(cluster_learnability(x)) == 1
-    assert math.isnan(float(alpha_req(x)))
-    assert math.isnan(float(intrinsic_dimension(x)))
+@pytest.mark.parametrize("name", ["collapsed", "zeros", "one point"])
+def test_of_collapsed_points_ranks_are_one_and_differences_unknown(name):
+    x = DEGENERATE[name]
+    for rank in (rankme(x), effective_rank(x), effective_rank(x.double()), lidar(x[:, None].expand(-1, 3, -1))):
+        assert float(rank) == pytest.approx(1, abs=1e-4)
+    for measure in (cluster_learnability, alpha_req, intrinsic_dimension):
+        assert math.isnan(float(measure(x)))
 
 
 def test_half_precision_and_gradients():

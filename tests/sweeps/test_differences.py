@@ -64,3 +64,13 @@ def test_the_command_prints_them(capsys):
     shown = capsys.readouterr().out
     assert "minus the first row" in shown
     assert "+3.00 ± 2.85" in shown
+    assert "two seeds give wide intervals" not in shown
+
+
+def test_the_command_says_that_two_seeds_are_few(capsys):
+    """The factor between intervals over two and five seeds of the same variance is that of Student's t."""
+    _print_results(*grid([90.0, 91.0], [93.0, None]))
+    shown = capsys.readouterr().out
+    assert "two seeds give wide intervals: with five seeds they are about seven times narrower" in shown
+    two, five = (stats.t.ppf(0.975, n - 1) / np.sqrt(n) for n in (2, 5))
+    assert round(two / five) == 7

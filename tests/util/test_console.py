@@ -100,3 +100,24 @@ def test_a_real_notebook(tmp_path):
     assert len(notebook.cells[0].outputs) == 1
     assert "epoch 1/1" in text
     assert " 100 %" in text
+
+
+def test_live_lines_in_a_file_are_printed_now_and_then(monkeypatch, capsys):
+    """Those that have changed: every half minute, later after a twentieth of the time."""
+    clock = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    printed = {}
+    with console.live_lines() as show:
+        for second in range(0, 3600, 10):
+            clock[0] = float(second)
+            show([f"run: epoch {second}", "other: waiting"])
+            if told := capsys.readouterr().err:
+                printed[second] = told.splitlines()
+    assert list(printed)[:3] == [30, 60, 90]
+    assert printed[30] == ["run: epoch 30", "other: waiting"]
+    assert printed[60] == ["run: epoch 60"]
+    assert 20 + 15 < len(printed) < 20 + 20 * 2  # twenty in ten minutes, then 20 · ln 6
+    with console.live_lines(show=False) as show:
+        clock[0] += 1000
+        show(["run"])
+    assert not capsys.readouterr().err

@@ -16,8 +16,8 @@ class DiagnoseOptions:
     """Check a representation: has it collapsed, how does it spread over the sphere, which layers are redundant?"""
 
     target: Annotated[str, Positional, arg(metavar="TARGET")]
-    """A run's folder or an exported one; embeddings (.npy, .npz, .parquet); a checkpoint (.pt, .safetensors) with
-    --encoder; a model of torchvision or timm by name; or your own, as package.module:function."""
+    """A run's folder or an exported one; embeddings (.npy, .npz, .parquet, .csv); a checkpoint (.pt, .safetensors)
+    with --encoder; a model of torchvision or timm by name; or your own, as package.module:function."""
     data: str | None = None
     """Dataset, or images of your own, whose held-out images the encoder is shown. None: the run's; for a model, the
     digits of scikit-learn."""

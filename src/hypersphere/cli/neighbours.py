@@ -25,8 +25,8 @@ class NeighboursOptions:
 
     file: Annotated[str, Positional, arg(metavar="FILE")]
     """File of embeddings that embed wrote."""
-    query: Annotated[tuple[str, ...], Positional, arg(metavar="QUERY …")] = ()
-    """Image files to compare with."""
+    query: Annotated[tuple[str, ...], Positional, arg(metavar="[QUERY …]")] = ()
+    """Image files to compare with. None: --duplicates, --clusters or --outliers says what to find."""
     count: int | None = None
     """Neighbours to show for each query (None: 10), or images of each cluster (None: 6)."""
     duplicates: bool = False
@@ -54,10 +54,10 @@ def run(words: Sequence[str]) -> None:
     given = [f"`{name}`" for name, value in modes.items() if value is not None and value is not False]
     if len(given) + bool(options.query) > 1:
         raise UserError(f"pass either QUERY or one of {', '.join(f'`{name}`' for name in modes)}, not several")
+    if options.threshold is not None and not options.duplicates:
+        raise UserError(f"`threshold` applies to `duplicates` only: {'remove it' if given else 'pass it, too'}")
     if not given and not options.query:
         raise missing("neighbours", "QUERY")
-    if options.threshold is not None and not options.duplicates:
-        raise UserError("`threshold` applies to `duplicates` only: remove it")
     from hypersphere.report.gallery import write_sections
     from hypersphere.util.files import check_file
     from hypersphere.util.trust import trust

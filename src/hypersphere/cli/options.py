@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
@@ -187,6 +188,9 @@ def _collect_rest(command: str, hints: Mapping[str, Any], given: dict[str, Any],
         if word.startswith("-"):
             raise _unknown_option(command, hints, word.partition("=")[0])
         if not is_list(hints.get(last)):
+            images = [name for name in (word, given.get("method")) if "data" in hints and name and os.path.exists(name)]
+            if images:
+                raise UserError(f"unexpected argument: {word!r} (pass images as `data` {images[0]})")
             raise UserError(f"unexpected argument: {word!r} (usage: {usage(command)})")
         given[last] += convert(last, hints[last], [word])
 

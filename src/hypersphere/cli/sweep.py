@@ -36,7 +36,7 @@ class SweepOptions(FanOut):
     out: Path = Path("runs/sweep")
     """Folder for the runs, their logs, and the results, one file each."""
     dry_run: bool = False
-    """List what would run."""
+    """List what would run, and estimate the time of the first run."""
     ray: Annotated[str | None, OPTIONAL_VALUE] = None
 
 
@@ -51,10 +51,12 @@ def run(words: Sequence[str]) -> None:
     options = SweepOptions(**{name: given.pop(name) for name in own if name in given})
     options.check()
     over = parse_grid(options.method, options.over, given)
+    from hypersphere.runs.dry_run import dry_run
+    from hypersphere.runs.pretraining import checked
     from hypersphere.sweeps.grid import missing as missing_jobs
     from hypersphere.sweeps.grid import points_of, results_in
     from hypersphere.sweeps.jobs import check_failed, run_jobs
-    from hypersphere.util.console import pluralize
+    from hypersphere.util.console import notify, pluralize
 
     points = points_of(options.method, over, given)
     jobs = missing_jobs(points, results_in(options.out), options.probes)
@@ -65,6 +67,8 @@ def run(words: Sequence[str]) -> None:
     if options.dry_run:
         for job in jobs:
             print(job)
+        if jobs:
+            notify(f"the first of them, {jobs[0]}: {dry_run(checked(jobs[0].config)).estimate}")
         return
     failed = run_jobs(jobs, options.out / "results", options.out, options)
     _print_results(points, results_in(options.out))
@@ -136,6 +140,8 @@ def _print_results(points: "Sequence[Point]", found: "Mapping[str, Result]") -> 
         numbers = (str(row.numbers[name]).partition(" (n")[0] if name in row.numbers else "–" for name in names)
         table.add_row(*map(format_value, row.values.values()), row.runs, *numbers)
     table_console().print(table)
+    if max((number.n for row in made for number in row.numbers.values()), default=0) == 2:
+        print("two seeds give wide intervals: with five seeds they are about seven times narrower")
     if seeds and len(made) > 1:
         _print_differences(points, found, names)
 

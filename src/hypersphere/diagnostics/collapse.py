@@ -13,6 +13,7 @@ from hypersphere.sphere.measures import effective_rank_of_spectrum
 from hypersphere.util.console import notify
 
 VARIES, RANK = 0.05, 1.5  # features with a spread or an effective rank below count as collapsed
+SETTLED = 22  # updates after which the initial statistics of BatchNorm weigh a tenth: (1 − 0.1)^22
 REMEDIES = {  # by the option that each changes
     "norm": "`norm` batch",
     "lr": "a smaller `lr`",
@@ -43,15 +44,20 @@ def is_collapsed(seen: Mapping[str, float]) -> bool:
     return seen["spread"] < VARIES or seen["effective_rank"] < RANK
 
 
-def watched(seen: Sequence[Mapping[str, float]], epochs: int) -> list[Mapping[str, float]]:
-    """Measurements after the first tenth of a run, since encoders start nearly collapsed."""
-    names, first = {"epoch", "spread", "effective_rank"}, min(epochs, math.ceil(epochs / 10) + 1)
-    return [line for line in seen if line.keys() >= names and line["epoch"] >= first]
+def watched(seen: Sequence[Mapping[str, float]], epochs: int, norm: str = "batch") -> list[Mapping[str, float]]:
+    """Measurements after the first tenth of a run, in which features may crowd for a while.
+
+    With BatchNorm those of the first updates do not count either: until its running statistics follow the activations,
+    features in evaluation mode may coincide, though the encoder has not collapsed.
+    """
+    settled = SETTLED if norm == "batch" else 0
+    names, first = {"epoch", "step", "spread", "effective_rank"}, min(epochs, math.ceil(epochs / 10) + 1)
+    return [line for line in seen if line.keys() >= names and line["epoch"] >= first and line["step"] >= settled]
 
 
-def stays_collapsed(seen: Sequence[Mapping[str, float]], epochs: int) -> bool:
+def stays_collapsed(seen: Sequence[Mapping[str, float]], epochs: int, norm: str = "batch") -> bool:
     """Whether the last two measurements are collapsed, or the one after the last epoch."""
-    last = watched(seen, epochs)[-2:]
+    last = watched(seen, epochs, norm)[-2:]
     return _both_collapsed(last) or any(is_collapsed(line) for line in last if line["epoch"] == epochs)
 
 
@@ -99,18 +105,24 @@ class CollapseAlarm:
     """
 
     def __init__(
-        self, epochs: int, stop: bool, seen: Sequence[Mapping[str, float]] = (), idle: Collection[str] = ()
+        self,
+        epochs: int,
+        stop: bool,
+        seen: Sequence[Mapping[str, float]] = (),
+        idle: Collection[str] = (),
+        norm: str = "batch",
     ) -> None:
-        """`seen` has the measurements of a resumed run so far, `idle` the options that do not affect this run."""
-        self.epochs, self.stop, self.warned, self.last = epochs, stop, False, watched(seen, epochs)[-1:]
+        """`seen` has the log of a resumed run so far, `idle` the options that do not affect this run."""
+        self.epochs, self.norm, self.stop, self.warned = epochs, norm, stop, False
+        self.last = watched(seen, epochs, norm)[-1:]
         self.remedies = ", ".join(advice for name, advice in REMEDIES.items() if name not in idle)
 
     def __call__(self, epoch: int, seen: Mapping[str, float]) -> None:
-        now = watched([{**seen, "epoch": epoch}], self.epochs)
+        now = watched([{**seen, "epoch": epoch}], self.epochs, self.norm)
         if not now:
             return
         two, self.last, self.warned = [*self.last, *now], now, self.warned and is_collapsed(seen)
-        if self.warned or not stays_collapsed(two, self.epochs):
+        if self.warned or not stays_collapsed(two, self.epochs, self.norm):
             return
         self.warned = True
         message = f"the features have collapsed by epoch {epoch}: {in_words(seen)}. What usually helps: {self.remedies}"

@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from hypersphere.data.loader import Loader, View, equal_parts, images_at_once
+from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError
 from hypersphere.sphere.measures import uniformity_by_rows
 from hypersphere.util.console import notify
 from hypersphere.util.text import printable
+
+STATISTICS, AT_ONCE = 1000, 32  # images for the BatchNorm statistics of an untrained encoder, and of a batch of them
 
 
 class Accuracy(NamedTuple):
@@ -200,3 +204,18 @@ def features_and_samples(
         example, reason = next(iter(loader.unreadable.items()), ("", "no reason is known"))
         raise UserError(f"none of {len(loader)} images could be read, such as {example} ({reason})")
     return torch.cat(features), torch.cat(samples)
+
+
+def put_batch_statistics(encoder: nn.Module, images: Loader) -> None:
+    """Give an encoder that was never trained the BatchNorm statistics of some images.
+
+    With the initial statistics, 0 and 1, BatchNorm would not normalize. The batches are the same for every kind of
+    loader, and each is spread over all images, which folders list by class.
+    """
+    device = images.labels.device
+    some = evenly(len(images), STATISTICS).to(device)
+    batches = -(-len(some) // AT_ONCE)
+    parts = (images[some[first::batches]].centers() for first in range(batches))
+    inputs = (torch.cat([views[-len(sample) :] for views, sample in part]) for part in parts)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():  # dropout draws
+        update_bn(inputs, encoder)

@@ -30,7 +30,7 @@ from hypersphere.sphere.measures import mean_energies
 from hypersphere.util.console import progress_bar
 from hypersphere.util.notebook import html_table
 
-EMBEDDINGS = (".npy", ".npz", ".parquet")
+EMBEDDINGS = (".npy", ".npz", ".parquet", ".csv")
 MARKS = {"good": "✓", "weak": "~", "bad": "✗", "": "·"}  # by the health of a finding
 SHOWN_LAYERS = 6  # if there are more than twice as many
 
@@ -176,10 +176,10 @@ def diagnose(
     """Measure how features spread over the sphere, and say whether they have collapsed. Needs no labels.
 
     Args:
-        target: Embeddings of shape (N, D) (a tensor, an array, a DataFrame, a list of rows, or a .npy, .npz or
-            .parquet file); or an encoder: a run or its folder, an exported folder, a checkpoint, a module, or the name
-            of a torchvision or timm model. If a module does not return a tensor, its `pooler_output`, the mean of its
-            `last_hidden_state` or its first output counts.
+        target: Embeddings of shape (N, D) (a tensor, an array, a DataFrame, a list of rows, a .npy, .npz or .parquet
+            file, or a .csv file of `embed`); or an encoder: a run or its folder, an exported folder, a checkpoint, a
+            module, or the name of a torchvision or timm model. If a module does not return a tensor, its
+            `pooler_output`, the mean of its `last_hidden_state` or its first output counts.
         data: Images to show to the encoder: a dataset by name or path, or images of shape (N, C, H, W), uint8 or
             floats between 0 and 1. By default the held-out images of the run (images it was trained on if none were
             held out), or the digits of scikit-learn.

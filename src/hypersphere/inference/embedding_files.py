@@ -1,6 +1,6 @@
 """Files of embeddings: the path and the vector of each image, and how they were made. Read and written in pieces.
 
-`embed` writes .parquet and .npz, and .csv, which does not say how it was made. `diagnose` reads the first two, and any
+`embed` writes .parquet and .npz, and .csv, which does not say how it was made. `diagnose` reads all three, and any
 other .npy, .npz or .parquet file of N × D numbers.
 
 A file name need not be valid UTF-8. In .parquet the column `path` then shows � for the bytes that are not, and a column
@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict
 
@@ -26,6 +27,7 @@ import numpy as np
 
 from hypersphere.diagnostics.embeddings import Embeddings, check_embeddings
 from hypersphere.errors import UserError, first_line
+from hypersphere.nn.weights import CARD
 from hypersphere.util.array_files import checked_header, open_array, read_header
 from hypersphere.util.console import notify
 from hypersphere.util.files import check_file
@@ -103,15 +105,15 @@ def read_embeddings(path: Path) -> Embeddings:
     """Open any file of embeddings, without reading them all.
 
     A .npz file must have one N × D array, or one named `embeddings` or `features`. A .parquet file must have one column
-    of vectors, or a column of numbers for each dimension.
+    of vectors, or a column of numbers for each dimension. A .csv file must have columns x0, x1, … as `embed` writes.
 
     Args:
-        path: A .npy, .npz or .parquet file.
+        path: A .npy, .npz, .parquet or .csv file.
 
     Raises:
         UserError: If the file is damaged, or it is not clear which of its numbers are embeddings.
     """
-    kinds = {".npy": _npy, ".npz": _npz, ".parquet": _parquet}
+    kinds = {".npy": _npy, ".npz": _npz, ".parquet": _parquet, ".csv": _csv}
     if path.suffix not in kinds:
         raise UserError(f"{path} must end in {', '.join(kinds)}")
     if path.stat().st_size == 0:
@@ -127,6 +129,12 @@ def read_vectors(path: Path) -> EmbeddingFile:
     Raises:
         UserError: If `embed` did not write the file, or it is damaged.
     """
+    if path.is_dir():
+        first = f"embed images first, as in hypersphere embed {path} IMAGES --out photos.npz"
+        advice = (
+            first if (path / "run.json").is_file() or (path / CARD).is_file() else f"expected {' or '.join(SEARCHED)}"
+        )
+        raise UserError(f"{path} is a folder, not a file of embeddings: {advice}")
     if not path.is_file():
         raise UserError(f"{path} does not exist")
     not_ours = f"{path} was not written by hypersphere embed"
@@ -171,6 +179,30 @@ def _npz(path: Path) -> Embeddings:
         raise UserError(f"{path} must have one N × D array, or one named embeddings: its arrays are {found}")
     name = named[0] if named else matrices[0]
     return _array(f"{path}:{name}", path, name)
+
+
+def _csv(path: Path) -> Embeddings:
+    with _csv_rows(path) as (header, rows):
+        count = sum(1 for _ in rows)
+    columns = [place for place, name in enumerate(header) if name[:1] == "x" and name[1:].isdecimal()]
+    if not columns:
+        raise UserError(f"{path} must have columns x0, x1, … as hypersphere embed writes them")
+    check_embeddings((count, len(columns)), np.float32, str(path))
+
+    def pieces() -> Iterator[np.ndarray]:
+        with _csv_rows(path) as (_, rows):
+            while some := [[row[place] for place in columns] for row in islice(rows, rows_at_once(len(columns)))]:
+                yield np.array(some, np.float32)
+
+    return Embeddings(str(path), count, len(columns), pieces)
+
+
+@contextlib.contextmanager
+def _csv_rows(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """The header of a table, and its other rows."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        table = csv.reader(file)
+        yield next(table), table
 
 
 def _own_npz(path: Path) -> EmbeddingFile:

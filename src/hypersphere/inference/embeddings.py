@@ -11,7 +11,8 @@ import torch
 from hypersphere.errors import UserError
 from hypersphere.inference.embed import encoded, stream_of
 from hypersphere.inference.loading import Loaded, load
-from hypersphere.runs.preprocess import Picture
+from hypersphere.runs.preprocess import Picture, Preprocess
+from hypersphere.runs.run import Run
 from hypersphere.util.console import notify, pluralize, progress_bar
 from hypersphere.util.text import printable
 
@@ -31,7 +32,7 @@ class Embeddings(NamedTuple):
 
 
 def embed(
-    source: str | Path | Loaded,
+    source: str | Path | Run | Loaded,
     images: str | os.PathLike[str] | Iterable[Picture],
     *,
     device: str | torch.device = "auto",
@@ -44,9 +45,9 @@ def embed(
     `hypersphere embed` writes the same vectors to a file, for more images than fit into memory.
 
     Args:
-        source: Folder of a run or of an exported encoder, or what `hs.load` returned.
+        source: A run or its folder, the folder of an exported encoder, or what `hs.load` returned.
         images: Folder of images or tar files; or a list of paths, PIL images, contents of files or uint8 arrays.
-        device: Device of the encoder ("auto": a GPU if there is one).
+        device: Device of an encoder that is loaded ("auto": a GPU if there is one).
         workers: Processes that read the images of a folder (None: chosen from the number of cores).
         trust: Whether to import and run code that `source` names. Encoders that you made do not need it.
         progress: Whether to show a progress bar.
@@ -65,7 +66,10 @@ def embed(
         >>> found.vectors.shape
         (1, 128)
     """
-    loaded = source if isinstance(source, Loaded) else load(source, device, trust=trust)
+    if isinstance(source, Run):
+        loaded = Loaded(source.path, source.encoder, Preprocess.of(source.config))
+    else:
+        loaded = source if isinstance(source, Loaded) else load(source, device, trust=trust)
     if not isinstance(images, str | os.PathLike):
         pictures = list(images)
         paths = [os.fspath(one) if isinstance(one, str | os.PathLike) else "" for one in pictures]

@@ -1,7 +1,7 @@
 """Hyperspherical energy of every layer of a model, a state_dict or a file of weights, and what fine-tuning changes."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from hypersphere.regularize.layers import neuron_layers
 from hypersphere.regularize.neurons import splitter
 from hypersphere.sphere.evenness import even_energy
 from hypersphere.sphere.measures import Metric, check_energy, mean_energies
+from hypersphere.util.console import notify
+from hypersphere.util.text import some_of
 
 Weights = nn.Module | Mapping[str, Tensor] | str | os.PathLike[str]
 
@@ -106,7 +108,7 @@ def compare(
         device: Device that computes them.
 
     Returns:
-        The layers that both have with the same shape, by their names in `before`.
+        The layers that both have with the same shape, by their names in `before`. A message counts the others.
 
     Raises:
         UserError: If they have no layer in common.
@@ -118,16 +120,28 @@ def compare(
         True
     """
     check_energy(s, metric)
-    others = {_plain(name): parts for name, parts in _layers(after)}
-    found = {}
+    others = {_plain(name): (name, parts) for name, parts in _layers(after)}
+    found, gone = {}, []
     for name, parts in _layers(before):
-        other = others.get(_plain(name), ())
+        _, other = others.get(_plain(name), ("", ()))
         if [w.shape for w in parts] == [w.shape for w in other]:
             one, two = (_of_layer(of, s, metric, device) for of in (parts, other))
             found[name] = EnergyChange(one, two, _turned(parts, other))
+            del others[_plain(name)]
+        else:
+            gone.append(name)
     if not found:
         raise UserError("the two models have no layer of the same name and shape")
+    _tell_of_others(gone, [name for name, _ in others.values()])
     return found
+
+
+def _tell_of_others(before: Sequence[str], after: Sequence[str]) -> None:
+    """Say which layers were not compared."""
+    sides = {"before": before, "after": after}
+    parts = [f"{len(names)} {side} ({some_of(names)})" for side, names in sides.items() if names]
+    if parts:
+        notify(f"layers without a counterpart of the same name and shape are left out: {', '.join(parts)}")
 
 
 def _plain(name: str) -> str:
@@ -161,6 +175,8 @@ def _layers(of: Weights) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         for layer in neuron_layers(of):
             yield layer.name, layer.matrices()
         return
+    if not isinstance(of, Mapping | str | os.PathLike):
+        raise UserError(f"weights must be a module, a state_dict or the path of a file, got {type(of).__name__}")
     for name, weight in of.items() if isinstance(of, Mapping) else _tensors_of(Path(of)):
         plain = name.removesuffix(".weight")
         if plain != name and _has_neurons(plain, weight):
@@ -177,7 +193,10 @@ def _has_neurons(name: str, weight: Any) -> bool:
 
 def _tensors_of(file: Path) -> Iterator[tuple[str, Tensor]]:
     if not file.is_file():
-        raise UserError(f"{file} does not exist: expected a file of weights, .safetensors or .pt")
+        inside = sorted(one for suffix in (".pt", ".safetensors") for one in file.glob(f"*{suffix}"))
+        wrong = "is a folder" if file.is_dir() else "does not exist"
+        advice = f"pass {inside[0]}" if inside else "expected a file of weights, .safetensors or .pt"
+        raise UserError(f"{file} {wrong}: {advice}")
     if file.suffix != ".safetensors":
         from hypersphere.nn.weights import read_weights
 

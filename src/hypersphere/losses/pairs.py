@@ -92,7 +92,7 @@ def barlow_loss(z1: Tensor, z2: Tensor, redundancy: float = 0.005) -> Tensor:
 
     Raises:
         TypeError: If an input is not a tensor.
-        ValueError: If the inputs are not floating-point matrices of the same shape.
+        ValueError: If the inputs are not floating-point matrices of the same shape with two rows or more.
 
     Example:
         >>> z = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
@@ -100,6 +100,8 @@ def barlow_loss(z1: Tensor, z2: Tensor, redundancy: float = 0.005) -> Tensor:
         4.0
     """
     check_views(z1, z2)
+    if len(z1) < 2:
+        raise ValueError("barlow_loss needs at least two images, got one: dimensions of a single image do not vary")
     c = cross_correlation(z1, z2)
     diagonal = c.diagonal()
     invariance = (1 - diagonal).square().sum()

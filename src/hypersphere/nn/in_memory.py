@@ -6,6 +6,7 @@ import re
 from weakref import WeakValueDictionary
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hypersphere.errors import UserError, first_line
 
@@ -17,7 +18,13 @@ def remember(network: nn.Module) -> str:
     """Return the name of a network; `copy_of` finds it by this name as long as it is in use.
 
     The name tells the architecture, not the weights: a resumed run can check that it gets a network that fits.
+
+    Raises:
+        UserError: If it has lazy layers that have not seen an input.
     """
+    if any(map(is_lazy, (*network.parameters(), *network.buffers()))):
+        advice = "pass a batch of images through it first"
+        raise UserError(f"`encoder` {type(network).__name__} has lazy layers, which have no weights yet: {advice}")
     name = f"{IN_MEMORY}{type(network).__name__}-{_architecture(network)}"
     _GIVEN[name] = network
     return name

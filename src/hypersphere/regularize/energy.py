@@ -104,6 +104,8 @@ class EnergyRegularizer(WeightRegularizer):
             found = {name: float(target[name]) for name in names if name in target}
             if missing := [name for name in names if name not in target]:
                 raise ValueError(f"target has no number for layer {missing[0]!r}")
+        elif isinstance(target, str):
+            raise ValueError(f'target must be "initial", "even", a number, or numbers by layer, got {target!r}')
         else:
             check_number("target", target)
             found = dict.fromkeys(names, float(target))

@@ -24,7 +24,7 @@ from hypersphere.regularize.neurons import (
     stored,
     too_small,
 )
-from hypersphere.regularize.selection import Where, choices, plain_names
+from hypersphere.regularize.selection import Where, choices, parts_of, plain_names, unknown_names
 from hypersphere.sphere.measures import check_number
 from hypersphere.sphere.unit import inside_vmap
 from hypersphere.util.random_numbers import normals
@@ -335,7 +335,10 @@ def _choose(model: nn.Module, where: Where, exclude: Where, also: Also) -> tuple
         if wanted - tied:
             wanted -= tied
             skipped |= {layer.name: "tied to an embedding" for layer in found.layers if layer.module in tied}
-    for _, choice in choices(exclude, found.names) if exclude is not None else ():
+    excluded = exclude if exclude is None or callable(exclude) else parts_of(exclude)
+    for name in unknown_names(excluded, model) if isinstance(excluded, list) else ():
+        raise ValueError(f"exclude={name!r} matches no part of the model; {_parts_in_words(found)}")
+    for _, choice in choices(excluded, found.names) if excluded is not None else ():
         left_out = {layer.module for layer in found.layers if choice(layer.name, layer.module)}
         skipped |= {layer.name: "excluded" for layer in found.layers if layer.module in left_out & wanted}
         wanted -= left_out
@@ -364,14 +367,16 @@ def _matches(layer: Layer, choice: Callable[[str, nn.Module], bool]) -> bool:
 
 
 def _nothing_matches(found: _Found, description: str) -> ValueError:
+    kinds = "Linear, Conv or MultiheadAttention layer with several neurons"
+    return ValueError(f"the model has no {kinds} in {description}; {_parts_in_words(found)}")
+
+
+def _parts_in_words(found: _Found) -> str:
     parts = dict.fromkeys(
         layer.name.split(".")[0] for layer in found.layers if layer.name and is_trainable(layer.module)
     )
     other = "for another matrix of weights use `also`, or hs.hyperspherical_energy(w)"
-    hint = f"its parts with such layers are: {', '.join(parts)}" if parts else other
-    return ValueError(
-        f"the model has no Linear, Conv or MultiheadAttention layer with several neurons in {description}; {hint}"
-    )
+    return f"its parts with such layers are: {', '.join(parts)}" if parts else other
 
 
 def _tied_to_embeddings(model: nn.Module, layers: Sequence[Layer]) -> set[nn.Module]:

@@ -21,10 +21,23 @@ def choices(where: Where, whole: Mapping[str, str]) -> list[tuple[str, Choice]]:
         return [("the model", lambda name, module: True)]
     if callable(where) and not isinstance(where, nn.Module | type):
         return [("the selection of where()", where)]
-    parts = list(where) if isinstance(where, Iterable) and not isinstance(where, str | nn.Module) else [where]
+    parts = parts_of(where)
     if not parts:
         raise ValueError("where is empty: name a sub-network, or omit `where` for the whole model")
     return [_choice(part, whole) for part in parts]
+
+
+def parts_of(where: Where) -> list[Any]:
+    """The names, patterns, modules and classes in `where`, or the function that it is."""
+    return list(where) if isinstance(where, Iterable) and not isinstance(where, str | nn.Module) else [where]
+
+
+def unknown_names(parts: Iterable[Any], model: nn.Module) -> list[str]:
+    """Names and patterns that match no module of a model, of whatever kind."""
+    parallel = _parallel(model)
+    names = {_unwrapped(inside) for name, _ in model.named_modules() for inside in (name, _inside(name, parallel))}
+    given = [part for part in parts if isinstance(part, str)]
+    return [part for part in given if not any(_matches(name, _unwrapped(part)) for name in names)]
 
 
 def _choice(part: Any, whole: Mapping[str, str]) -> tuple[str, Choice]:
@@ -49,12 +62,16 @@ def plain_names(model: nn.Module, names: Sequence[str]) -> dict[str, str]:
 
     DataParallel and DistributedDataParallel add a part `module`; wrappers of other libraries put it before all names.
     """
-    parallel = {name for name, module in model.named_modules() if isinstance(module, PARALLEL)}
+    parallel = _parallel(model)
     plain = {_unwrapped(_inside(name, parallel)): _unwrapped(name) for name in names}
     if len(plain) < len(names):  # ambiguous: a wrapper with layers of its own
         return {name: name for name in names}
     others = all(name.startswith("module.") for name in plain)
     return {name.removeprefix("module."): whole for name, whole in plain.items()} if others else plain
+
+
+def _parallel(model: nn.Module) -> set[str]:
+    return {name for name, module in model.named_modules() if isinstance(module, PARALLEL)}
 
 
 def _inside(name: str, parallel: Container[str]) -> str:

@@ -116,8 +116,8 @@ def read_run_data(path: Path, device: str, root: Path | None) -> RunData:
 
 
 def _missing(run: RunData, why_unseen: str) -> Iterator[str]:
-    if stays_collapsed(run.metrics, run.config.epochs):
-        last = watched(run.metrics, run.config.epochs)[-1]
+    if stays_collapsed(run.metrics, run.config.epochs, run.config.norm):
+        last = watched(run.metrics, run.config.epochs, run.config.norm)[-1]
         yield f"its features have collapsed by epoch {last['epoch']}: {in_words(last)}"
     if run.seen is None:
         yield f"no densities, neighbours and map: {why_unseen}"

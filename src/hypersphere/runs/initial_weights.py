@@ -1,6 +1,7 @@
 """Initial weights of an encoder: from a file, a run, an exported folder, or its library."""
 
 from pathlib import Path
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,16 @@ from hypersphere.errors import UserError
 from hypersphere.nn.libraries import pretrained_model
 from hypersphere.nn.weights import CARD, ShapeMismatch, exported_weights, load_tensors, read_weights
 from hypersphere.util.console import notify
+from hypersphere.util.records import read_record
 
 PRETRAINED = "pretrained"
 STEMS = {3: "cifar", 7: "imagenet"}  # by the side of a ResNet's first filters
+
+
+class _RunRecord(TypedDict):
+    """What is read of run.json."""
+
+    config: dict[str, Any]
 
 
 def load_initial_weights(encoder: nn.Module, config: Config, channels: int) -> None:
@@ -29,7 +37,9 @@ def load_initial_weights(encoder: nn.Module, config: Config, channels: int) -> N
     try:
         left_out = load_tensors(encoder, weights, f"`init` {config.init}")
     except ShapeMismatch as wrong:
-        raise UserError(f"{wrong}{_advice(wrong, channels)}") from None
+        raise UserError(f"{wrong}{_advice(wrong, channels) or _its_encoder(config)}") from None
+    except UserError as wrong:
+        raise UserError(f"{wrong}{_its_encoder(config)}") from None
     listed = ", ".join(left_out[:3]) + (f" and {len(left_out) - 3} more" if len(left_out) > 3 else "")
     others = f"; ignored, since the encoder has no such layer: {listed}" if left_out else ""
     notify(f"{config.encoder} starts from {config.init}{others}")
@@ -73,6 +83,15 @@ def _file_of(init: str) -> Path:
     expected = "expected pretrained, a file of weights, the folder of a run, or one that hypersphere export wrote"
     problem = "is not a file" if file == path else f"has no {file.name}"
     raise UserError(f"`init` {init} {problem}: {expected}")
+
+
+def _its_encoder(config: Config) -> str:
+    """Which encoder the run or exported folder has that `init` names, if it is another one."""
+    record = Path(str(config.init)).expanduser() / "run.json"
+    its = read_record(record, _RunRecord)["config"].get("encoder") if record.is_file() else None
+    return (
+        "" if its in (None, config.encoder) else f"; its encoder is {its}, not {config.encoder}: pass `encoder` {its}"
+    )
 
 
 def _advice(wrong: ShapeMismatch, channels: int) -> str:

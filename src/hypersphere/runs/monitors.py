@@ -7,15 +7,15 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import update_bn
 
 from hypersphere.config import Config
 from hypersphere.data import Dataset, Images
-from hypersphere.data.loader import View, center_view, images_that_fit
+from hypersphere.data.loader import Loader, center_view, images_that_fit
 from hypersphere.data.splits import drawn
 from hypersphere.diagnostics import EnergyMonitor, GradientMonitor, Losses, SpreadMonitor
 from hypersphere.distributed.collectives import world_size
 from hypersphere.evaluate import KnnMonitor
+from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.methods import Batch, Method
 from hypersphere.regularize import has_neurons
 from hypersphere.runs.build import regularizes_weights, trainer_of, view_pipeline
@@ -62,8 +62,8 @@ def monitors_of(
     knn: Monitor
     knn = accuracy = KnnMonitor(config.knn_every, known, held_out, views, *dataset.voting, how.precision)
     if start is not None:
-        some = dataset.some(len(learnt), SHOWN).to(learnt.labels.device)
-        knn = KnnSinceStart(accuracy, start, learnt[some].pixels if config.init is None else None, center_view(views))
+        seen = learnt.labelled.loader(views, config.seed, how.device) if config.init is None else None
+        knn = KnnSinceStart(accuracy, start, seen)
     parts = {name: part for name, part in method.named_children() if has_neurons(part)}
     energies = EnergyMonitor(config.knn_every, partial(_middles, views, shown, how), parts, how.precision)
     spread = SpreadMonitor(config.knn_every, partial(_pairs, Views(views, config.seed), shown), how.precision)
@@ -78,15 +78,14 @@ class KnnSinceStart:
     Args:
         knn: Measures k-NN accuracy.
         start: Returns the encoder.
-        pixels: Images for its BatchNorm statistics: with the initial ones, 0 and 1, it would not normalize. None if it
-            was trained before.
-        view: Makes its input.
+        images: Images for its BatchNorm statistics, as `evaluate` uses them for its random encoder. None if it was
+            trained before.
     """
 
-    def __init__(self, knn: KnnMonitor, start: Callable[[], nn.Module], pixels: Tensor | None, view: View) -> None:
+    def __init__(self, knn: KnnMonitor, start: Callable[[], nn.Module], images: Loader | None) -> None:
         self.knn, self.every, self.labels = knn, knn.every, knn.labels
         self.start: Callable[[], nn.Module] | None = start
-        self.pixels, self.view = pixels, view
+        self.images = images
 
     def __call__(self, encoder: nn.Module) -> dict[str, float]:
         found = self.knn(encoder)
@@ -98,16 +97,9 @@ class KnnSinceStart:
     def _started(self) -> nn.Module:
         assert self.start is not None
         encoder = self.start()
-        if self.pixels is not None:
-            put_batch_statistics(encoder, self.pixels, self.view)
+        if self.images is not None:
+            put_batch_statistics(encoder, self.images)
         return encoder
-
-
-def put_batch_statistics(encoder: nn.Module, pixels: Tensor, view: View) -> None:
-    """Give an encoder that was never trained the BatchNorm statistics of some images."""
-    parts = pixels.tensor_split(1 + len(pixels) // min(500, images_that_fit(pixels, view)))
-    with torch.random.fork_rng(devices=[pixels.device] if pixels.is_cuda else []), torch.no_grad():  # dropout draws
-        update_bn(map(view, parts), encoder)
 
 
 def _gradients(config: Config, method: Method, learnt: Images, how: Execution) -> list[Monitor]:

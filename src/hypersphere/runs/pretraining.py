@@ -59,7 +59,7 @@ from hypersphere.runs.memory import check_memory, memory_errors_as_user_errors
 from hypersphere.runs.monitors import monitors_of
 from hypersphere.runs.option_types import RunOptions
 from hypersphere.runs.recipes import located, recipe_for, transformer_options
-from hypersphere.runs.run import Run, RunRecord, initial_encoder, load_config, put_state
+from hypersphere.runs.run import Run, RunRecord, initial_encoder, last_state, load_config, put_state
 from hypersphere.train import (
     Log,
     Monitor,
@@ -284,6 +284,16 @@ def checked(config: Config) -> Config:
 
 def go_on(path: Path, config: Config, *, progress: bool = True) -> Run:
     """Continue a run from its last checkpoint, or from the beginning if it has none."""
+    if launched() == 1 and _is_finished(path, config):  # its images need not be decoded
+        dataset = Dataset.resolve(config)
+        dataset.split_of_job(config.holdout, path)  # are they still there?
+        with lock_folder(path):
+            run = last_state(path, config, config.device)
+            remove_previous(path / CHECKPOINT, run.step)
+        run.dataset = dataset  # keeps an object in memory alive
+        if progress:
+            print_error(f"{path}: all {run.step} steps are done")
+        return run
     return _train(config, path, progress)
 
 
@@ -444,6 +454,8 @@ def _run_plan(
         run_on_first(save)  # the init file may have changed or gone when the run is resumed
     log = agreed(lambda: _log(run, trainer.step) if rank() == 0 else None)
     monitors = _monitors(run, trainer, images, train_images, held_out, how) if rank() == 0 else []
+    stop_if_collapsed = config.on_collapse == "stop"
+    alarm = CollapseAlarm(config.epochs, stop_if_collapsed, run.metrics, _useless_options(config), config.norm)
     closing = contextlib.nullcontext() if log is None else contextlib.closing(log)
     bars = progress_bar(f"{config.title} on {config.data}", plan.steps, trainer.step, progress)
     trial = partial(trial_update, config, trainer.method, how, train_images)
@@ -456,13 +468,26 @@ def _run_plan(
             log=log,
             save=save,
             monitors=monitors,
-            alarm=CollapseAlarm(config.epochs, config.on_collapse == "stop", run.metrics, _useless_options(config)),
+            alarm=alarm,
             progress=bar,
             lines=_epoch_lines(run, trainer, plan, monitors, bar) if progress else None,
             features=partial(_features, run, trainer, images),
         )
         run.step, run.seconds = trainer.step, time.monotonic() - began
         run_on_first(lambda: remove_previous(run.path / CHECKPOINT, plan.steps))
+    if progress:
+        _tell_if_no_better(run)
+
+
+def _tell_if_no_better(run: Run) -> None:
+    """Say so if the k-NN accuracy at the end is not above that at the start."""
+    found = {name: value for line in run.metrics for name, value in line.items() if name in ("knn", "knn_at_start")}
+    if len(found) == 2 and found["knn"] <= found["knn_at_start"]:
+        start = "that of the random encoder" if run.config.init is None else "that at the start"
+        notify(
+            f"{run.config.title}: k-NN accuracy {found['knn']:.1f} % is not above {start}, {found['knn_at_start']:.1f} "
+            f"%: train for more epochs, or see hypersphere diagnose {run.path}"
+        )
 
 
 def _log(run: Run, step: int) -> Log:

@@ -16,7 +16,6 @@ from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, Holdout, Images, Lo
 from hypersphere.data.file_datasets import FILES, saved_files
 from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
-from hypersphere.data.splits import evenly
 from hypersphere.data.unreadable import report_unreadable
 from hypersphere.errors import UserError
 from hypersphere.evaluate import (
@@ -26,6 +25,7 @@ from hypersphere.evaluate import (
     in_channels,
     transfer_views,
 )
+from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.methods import Method
 from hypersphere.nn.in_memory import remember as remember_network
 from hypersphere.nn.levels import Level
@@ -55,7 +55,6 @@ MEASURED = {  # values in metrics.jsonl that a notebook shows
     "uniformity_of_features": "uniformity of features",
     "effective_rank": "effective rank",
 }
-STATISTICS = 1000  # images for the BatchNorm statistics of an untrained encoder
 
 
 class RunRecord(TypedDict):
@@ -355,9 +354,7 @@ def evaluate_on(
 def _untrained(config: Config, images: Loader, device: torch.device) -> nn.Module:
     """An encoder with random weights, and the BatchNorm statistics of some images."""
     encoder = initial_encoder(config.replace(init=None, device=str(device)))
-    some = images[evenly(len(images), STATISTICS).to(images.labels.device)]
-    with torch.no_grad():
-        update_bn((inputs for inputs, _ in some.centers()), encoder)
+    put_batch_statistics(encoder, images)
     return encoder
 
 
@@ -454,11 +451,17 @@ def load_run(
     if given is not None and given.name != config.data:
         raise UserError(f"{path} was trained on {config.data}, not on the `data` given ({given.name})")
     check_given(path, config.encoder, encoder)
-    method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
-    run = Run(path, config, method, 0, 0.0)
+    run = last_state(path, config, device)
     run.given_encoder = encoder
     if given is not None:
         run.dataset = Dataset.resolve(config)  # keeps an object in memory alive
+    return run
+
+
+def last_state(path: Path, config: Config, device: str | torch.device) -> Run:
+    """A run with its config as it is used now, from its last checkpoint."""
+    method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
+    run = Run(path, config, method, 0, 0.0)
     put_state(run, load_checkpoint(path / "checkpoint.pt"))
     method.to(pick_device(device))
     return run

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from hypersphere.data.bands import assumed_white
 from hypersphere.data.object_datasets import as_images
+from hypersphere.errors import UserError
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.sphere import unit
 
@@ -96,7 +97,11 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Returns:
             The encoder itself.
         """
-        paths = self.source is not None and _are_paths(X)
+        paths = _are_paths(X)
+        if self.source is None and paths:
+            raise UserError(
+                "paths of images need a finished encoder: pass `source`, or train one with hs.pretrain(data=FOLDER)"
+            )
         X = X if paths else self._checked(X, first=True)
         if self.source is not None:
             self._loaded = self._finished()

@@ -35,8 +35,8 @@ def cluster_learnability(x: Tensor, clusters: int | None = None, seed: int = 0) 
         seed: Seed of the starting points.
 
     Returns:
-        A scalar tensor between 0 and 1, float64, on the CPU. It is also 1 if all features coincide. NaN if there are
-        fewer than two rows, or if `x` is not finite.
+        A scalar tensor between 0 and 1, float64, on the CPU. NaN if k-means finds a single cluster, as of features that
+        coincide: there is nothing to predict. NaN, too, if there are fewer than two rows, or if `x` is not finite.
 
     Raises:
         TypeError: If `x` is not a tensor.
@@ -56,6 +56,8 @@ def cluster_learnability(x: Tensor, clusters: int | None = None, seed: int = 0) 
     start = points[order[: min(n, clusters or round(math.sqrt(n)))]]
     with full_precision(points):
         _, cluster = spherical_kmeans(points, start)
+    if (cluster == cluster[0]).all():
+        return torch.tensor(math.nan, dtype=torch.float64)
     return (cluster[nearest(points)] == cluster).cpu().double().mean()
 
 

@@ -1,7 +1,8 @@
 """Measures of features from their spectra, without labels: RankMe, alpha-ReQ, LiDAR, Wasserstein uniformity.
 
 All are computed in float64 on the CPU, without gradient. They are NaN if features are not finite, or if there are none.
-Measures from neighbours are in `clid`.
+If all features coincide, ranks are 1, and measures of how features differ are NaN. Measures from neighbours are in
+`clid`.
 """
 
 import contextlib

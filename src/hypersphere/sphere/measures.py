@@ -182,8 +182,8 @@ def effective_rank(x: Tensor) -> Tensor:
         x: Features of shape (N, D), any float dtype; rows are normalized to unit length, and not centred.
 
     Returns:
-        A scalar tensor between 1 and min(N, D), differentiable with respect to `x`. NaN if all rows are zero, or if `x`
-        is not finite.
+        A scalar tensor between 1 and min(N, D), differentiable with respect to `x`; 1, too, if all rows are zero. NaN
+        if `x` is not finite.
 
     Raises:
         TypeError: If `x` is not a tensor.
@@ -220,7 +220,7 @@ def _singular_values(points: Tensor) -> Tensor:
 
 def effective_rank_of_spectrum(singular: Tensor) -> Tensor:
     """`effective_rank` of a matrix with these singular values."""
-    share = singular / singular.sum()
+    share = singular / singular.sum().clamp(min=torch.finfo(singular.dtype).tiny)  # all zero: rank 1, as in `rankme`
     return torch.special.entr(torch.where(share == 0, 1, share)).sum().exp()  # entr(0) = entr(1), which has a slope
 
 

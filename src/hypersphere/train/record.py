@@ -36,7 +36,9 @@ class Monitor(Protocol):
     def __call__(self, encoder: nn.Module) -> dict[str, float]: ...
 
 
-Alarm = Callable[[int, dict[str, float]], None]  # gets the epoch and the values of the monitors; may raise Collapsed
+Alarm = Callable[
+    [int, dict[str, float]], None
+]  # gets the epoch, and the step with the values of the monitors; may raise Collapsed
 
 
 @dataclass
@@ -88,7 +90,7 @@ class Record:
         if values:
             log.write(self.trainer.step, {"epoch": epoch, **values})
             try:
-                self.alarm(epoch, values)
+                self.alarm(epoch, {"step": self.trainer.step, **values})
             except Collapsed:
                 self.save()
                 raise

@@ -235,7 +235,9 @@ def table_console() -> Any:
 
 @contextlib.contextmanager
 def live_lines(show: bool = True) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Lines on standard error that are updated in place, on a terminal or in a notebook; otherwise nothing.
+    """Lines on standard error that are updated in place, on a terminal or in a notebook.
+
+    Elsewhere those that have changed are printed now and then: after half a minute, and later less often.
 
     Yields:
         A function that replaces the lines.
@@ -244,10 +246,27 @@ def live_lines(show: bool = True) -> Iterator[Callable[[Sequence[str]], None]]:
 
     console = Console(stderr=True)
     if not show or not (_is_terminal(console) or console.is_jupyter):
-        yield lambda lines: None
+        yield _changed_lines() if show else lambda lines: None
         return
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=console, transient=True, refresh_per_second=4) as live:
         yield lambda lines: live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+
+
+def _changed_lines() -> Callable[[Sequence[str]], None]:
+    """Print the lines that have changed every `PLAIN_EVERY` seconds, and later after a twentieth of the time so far."""
+    began = printed = time.monotonic()
+    shown: Sequence[str] = ()
+
+    def show(lines: Sequence[str]) -> None:
+        nonlocal printed, shown
+        now = time.monotonic()
+        if now - printed >= max(PLAIN_EVERY, (now - began) / 20):
+            for line in lines:
+                if line not in shown:
+                    print_error(line)
+            printed, shown = now, lines
+
+    return show
