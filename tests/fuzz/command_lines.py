@@ -66,7 +66,8 @@ class CommandLine(NamedTuple):
 
 def draw_command_line(draw: random.Random, paths: dict[str, str]) -> CommandLine:
     """A command line. `paths` has a run, an export, vectors, images and a folder to write to."""
-    command = draw.choice(["pretrain"] * 6 + [name for name in COMMANDS if name not in ("bench", "demo", "reproduce")])
+    without = ("bench", "demo", "reproduce", "speedrun")  # which download, or take long
+    command = draw.choice(["pretrain"] * 6 + [name for name in COMMANDS if name not in without])
     hints = _hints(command)
     words = [command, *_arguments(command, draw, paths)]
     if command in ("pretrain", "sweep"):
