@@ -156,6 +156,12 @@ def from_files(out: Path) -> dict[str, Any]:
     return forked(2, lambda rank: main([*words, "--out", str(out / "files-two")]), out / "files-told")
 
 
+def monitored(out: Path) -> dict[str, Any]:
+    """Rank 0 alone measures the encoder and a random one, which have BatchNorm."""
+    words = [*DIGITS, "--encoder", "hypersphere/digits", "--epochs", "1", "--knn-every", "1", "--timeout", "20"]
+    return forked(2, lambda rank: main([*words, "--out", str(out / "monitored")]), out / "monitored-told")
+
+
 def of_ones_own(out: Path) -> dict[str, Any]:
     """A user's method on two processes, stopped after its fourth update and gone on with."""
     words = [word.replace("byol", "tests.distributed.own:Own") for word in DIGITS if word not in HEADS]
@@ -183,6 +189,7 @@ def everything(out: Path) -> None:
         "uneven": forked(3, lambda rank: main([*DIGITS, "--batch", "128"]), out / "uneven-told"),
         "different": forked(2, different, out / "different-told"),
         "files": from_files(out),
+        "monitored": monitored(out),
         "own": of_ones_own(out),
     }
     (out / "found.json").write_text(json.dumps(found))

@@ -40,6 +40,7 @@ def test_processes_of_a_job(tmp_path):
     shares_are_equal(found["uneven"])
     all_are_told_the_same(found["different"])
     files_are_shared_out(tmp_path, found["files"])
+    monitors_of_the_first_wait_for_nobody(tmp_path, found["monitored"])
     a_users_method_may_have_idle_weights_and_dropout(tmp_path, found["own"])
     nothing_is_left_behind(job.pid, found)
 
@@ -134,6 +135,12 @@ def all_are_told_the_same(found):
 def files_are_shared_out(out, found):
     assert found["codes"] == [0, 0]
     assert_same_curve(out / "files-two", out / "files-one")
+
+
+def monitors_of_the_first_wait_for_nobody(out, found):
+    assert found["codes"] == [0, 0]
+    last = read_metrics(out / "monitored" / "metrics.jsonl")[-1]
+    assert last.keys() >= {"knn", "knn_at_start"}
 
 
 def a_users_method_may_have_idle_weights_and_dropout(out, found):

@@ -17,6 +17,7 @@ from hypersphere.distributed.collectives import world_size
 from hypersphere.evaluate import KnnMonitor
 from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.methods import Batch, Method
+from hypersphere.nn import skip_synchronization
 from hypersphere.regularize import has_neurons
 from hypersphere.runs.build import regularizes_weights, trainer_of, view_pipeline
 from hypersphere.runs.machine import Execution
@@ -98,7 +99,7 @@ class KnnSinceStart:
         assert self.start is not None
         encoder = self.start()
         if self.images is not None:
-            put_batch_statistics(encoder, self.images)
+            put_batch_statistics(skip_synchronization(encoder), self.images)  # only rank 0 runs monitors
         return encoder
 
 
