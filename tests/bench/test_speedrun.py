@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from hypersphere.bench.speedrun import Attempts, read_attempts
+from hypersphere.bench.speedrun import Attempts, _free, read_attempts
 from hypersphere.cli import main
 from hypersphere.config import recipe
 
@@ -40,6 +40,8 @@ def test_attempts_are_timed_from_their_start(few_digits, tmp_path, monkeypatch, 
     assert saved["about"].keys() >= {"commit", "device", "torch"}
     assert main(["speedrun", "--list"]) == 0
     assert "byol" in capfd.readouterr().out
+    (tmp_path / "a.json").touch()
+    assert [_free(tmp_path, name).name for name in ("a", "b")] == ["a-2.json", "b.json"]  # the first attempts stay
     assert main(words) == 2
     assert "exists: remove it, or choose another --out" in capfd.readouterr().err
 
@@ -51,8 +53,9 @@ def test_what_counts_as_a_record():
     assert changed.counts == "90.70 % is below 90.74 %"
     changed = dataclasses.replace(record, accuracies=[float("nan")] * 5)
     assert "below" in changed.counts
-    for options in ({"holdout": "validation"}, {"stem": "imagenet"}, {"data": "digits"}, {"init": "pretrained"}):
-        assert dataclasses.replace(record, config=record.config.replace(**options)).counts
+    others = {"holdout": "validation", "stem": "imagenet", "data": "digits", "init": "pretrained", "method": "distill"}
+    for name, value in others.items():
+        assert dataclasses.replace(record, config=record.config.replace(**{name: value})).counts
     assert dataclasses.replace(record, accuracies=[95.0] * 4).counts == "4 of 5 seeds"
 
 

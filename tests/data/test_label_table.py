@@ -299,11 +299,16 @@ def test_names_of_a_column_of_groups(column, tmp_path):
     assert found.groups.tolist() == [0, 1, 0]
 
 
+def test_a_column_with_one_value_is_no_group(tmp_path):
+    found = listed(tmp_path, "path,label,patient,subject\na.jpg,x,1,ann\nb.jpg,y,1,ben\n", count=2)["train"]
+    assert found.groups.tolist() == [0, 1]  # by subject
+
+
 def test_unused_columns_are_named(tmp_path, capsys):
-    found = listed(tmp_path, ",path,label,Clinic,patient_id,Patient\n0,a.jpg,x,A,1,2\n1,b.jpg,y,B,2,2\n", count=2)
-    assert found["train"].groups.tolist() == [0, 0]
+    found = listed(tmp_path, ",path,label,Clinic,patient_id,Patient\n0,a.jpg,x,A,1,2\n1,b.jpg,y,B,1,3\n", count=2)
+    assert found["train"].groups.tolist() == [0, 1]
     taken, unused = capsys.readouterr().err.splitlines()
-    assert taken.endswith("labels.csv: took the columns Patient as group")
+    assert taken.endswith("labels.csv: uses the columns Patient for group")
     assert unused.endswith("labels.csv: unused columns: Clinic, patient_id")
 
 

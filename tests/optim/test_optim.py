@@ -71,6 +71,17 @@ def test_steps_of_muon_are_nearly_orthogonal_and_as_large_as_adamws():
     assert torch.equal(orthogonalized(torch.zeros(1, 2, 3)), torch.zeros(1, 2, 3))
 
 
+def test_muon_counts_in_single_precision():
+    narrow = [nn.Parameter(torch.zeros(n, dtype=torch.bfloat16)) for n in (2, 1)]
+    wide = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))]
+    for group, optimizer in ((narrow, Muon(narrow, lr=0.01)), (wide, torch.optim.AdamW(wide, lr=0.01, weight_decay=0))):
+        for _ in range(300):
+            group[0].grad, group[1].grad = torch.ones_like(group[0]), torch.zeros_like(group[1])
+            optimizer.step()
+    for a, b in zip(narrow, wide, strict=True):
+        torch.testing.assert_close(a.float(), b, rtol=0.3, atol=0)  # bfloat16 rounds each step
+
+
 def test_a_muon_that_is_resumed_makes_the_same_steps():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3))

@@ -3,6 +3,7 @@
 Each attempt is a process of its own. Its time is that from the start of the process to the result of the linear probe.
 """
 
+import itertools
 import json
 import math
 import pickle
@@ -16,6 +17,7 @@ from typing import Any, TypedDict
 
 from hypersphere.config import Config
 from hypersphere.errors import RunsFailed, UserError
+from hypersphere.runs.recommend import NOT_ALONE
 from hypersphere.util.files import make_folder, write_json
 from hypersphere.util.records import read_record
 from hypersphere.util.statistics import Estimate, estimate
@@ -65,7 +67,7 @@ class Attempts:
             reasons.append("measured on validation images, not on the test set")
         if (config.data, config.encoder, config.stem) != ("cifar10", "torchvision/resnet18", "cifar"):
             reasons.append("not a ResNet-18 on CIFAR-10")
-        if config.init is not None or config.method == "supervised":
+        if config.init is not None or config.method in NOT_ALONE:
             reasons.append("trained with labels or from other weights")
         if len(self.accuracies) < SEEDS:
             reasons.append(f"{len(self.accuracies)} of {SEEDS} seeds")
@@ -115,8 +117,14 @@ def speedrun(config: Config, target: float, seeds: Sequence[int], out: Path, rec
         found[0]["about"],
         found[0]["log"],
     )
-    write_json(records / f"{config.data_name}-{target:g}-{config.hash}.json", attempts.to_json())
+    write_json(_free(records, f"{config.data_name}-{target:g}-{config.hash}"), attempts.to_json())
     return attempts
+
+
+def _free(folder: Path, name: str) -> Path:
+    """A file that does not exist: earlier attempts with the same options stay."""
+    numbered = (folder / f"{name}{f'-{n}' * (n > 1)}.json" for n in itertools.count(1))
+    return next(file for file in numbered if not file.exists())
 
 
 def _attempts(config: Config, seeds: Sequence[int], out: Path) -> Iterator[dict[str, Any]]:

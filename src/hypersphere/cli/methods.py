@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
+from hypersphere.errors import UserError
 
 if TYPE_CHECKING:
     from hypersphere.config import Config
@@ -33,7 +34,11 @@ class MethodsOptions:
 def run(words: Sequence[str]) -> None:
     options = parse("methods", MethodsOptions, words)
     name = options.method
+    if options.for_ is None and options.size is not None:
+        raise UserError("`size` applies to --for: hypersphere methods --for DATA --size 64")
     if options.for_ is not None:
+        if name is not None:
+            raise UserError(f"give either a method, {name!r}, or --for {options.for_}")
         _print_choice(options.for_, options.size)
         return
     from hypersphere.config import recipe
@@ -75,7 +80,7 @@ def _print_choice(data: str, size: int | None) -> None:
     table_console().print(table)
     print(f"Recorded on the most similar images, on one {best.device}: the best run of each method. Methods were not")
     print("tried equally often.")
-    print_next("pretrain", "--data", data)
+    print_next("pretrain", "--data", data, *(() if size is None else ("--size", str(size))))
 
 
 def _paper(kind: "type[Method]") -> str:

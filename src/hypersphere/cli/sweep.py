@@ -51,12 +51,10 @@ def run(words: Sequence[str]) -> None:
     options = SweepOptions(**{name: given.pop(name) for name in own if name in given})
     options.check()
     over = parse_grid(options.method, options.over, given)
-    from hypersphere.runs.dry_run import dry_run
-    from hypersphere.runs.pretraining import checked
     from hypersphere.sweeps.grid import missing as missing_jobs
     from hypersphere.sweeps.grid import points_of, results_in
     from hypersphere.sweeps.jobs import check_failed, run_jobs
-    from hypersphere.util.console import notify, pluralize
+    from hypersphere.util.console import pluralize
 
     points = points_of(options.method, over, given)
     jobs = missing_jobs(points, results_in(options.out), options.probes)
@@ -67,8 +65,6 @@ def run(words: Sequence[str]) -> None:
     if options.dry_run:
         for job in jobs:
             print(job)
-        if jobs:
-            notify(f"the first of them, {jobs[0]}: {dry_run(checked(jobs[0].config)).estimate}")
         return
     failed = run_jobs(jobs, options.out / "results", options.out, options)
     _print_results(points, results_in(options.out))

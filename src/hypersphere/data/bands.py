@@ -149,6 +149,8 @@ def brightest_of(numbers: np.ndarray, assumed: int = WHITE) -> int:
 
 def range_warning(brightest: int, white: int) -> str:
     """A warning if 16-bit pixels exceed white or stay far below it, such as those of 12-bit cameras; else ""."""
+    if brightest > white == WHITE:
+        return f"pixels reach {brightest:,}: images above {WHITE:,} are left out: set `white`, or divide them"
     if brightest > white:
         return f"16-bit pixels reach {brightest:,}: values above {white:,} (`white`) become white"
     if not 0 < 4 * brightest < white:

@@ -139,7 +139,7 @@ def _rows(table: Path) -> list[Row]:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"`labels` {table} cannot be read ({reason})") from None
     header = rows[0][1] if rows else []
-    places = _columns(table, header)
+    places = _columns(table, header, [row for _, row in rows[1:]])
     if not rows[1:]:
         raise UserError(f"`labels` {table} has a header, but no rows: it needs at least one")
     needed = 1 + max(place for place in places[:2] if place is not None)
@@ -150,10 +150,21 @@ def _rows(table: Path) -> list[Row]:
     return [Row(*(row[n] if n is not None and n < len(row) else "" for n in places)) for _, row in rows[1:]]
 
 
-def _columns(table: Path, header: Sequence[str]) -> list[int | None]:
-    """The position of the column of each field of a row; None for one that is missing."""
+def _columns(table: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int | None]:
+    """The position of the column of each field of a row; None for one that is missing.
+
+    A column such as subject, whose name only suggests groups, is none if all rows are alike.
+    """
     names = [re.sub(r"[\s-]+", "_", name.lower()) for name in header]
-    places = [next((names.index(name) for name in known if name in names), None) for known in COLUMNS.values()]
+
+    def differ(name: str) -> bool:
+        return len({row[names.index(name)] for row in rows if len(row) > names.index(name)}) > 1
+
+    known = {
+        **COLUMNS,
+        "group": [name for name in COLUMNS["group"] if name == "group" or (name in names and differ(name))],
+    }
+    places = [next((names.index(name) for name in some if name in names), None) for some in known.values()]
     missing = [field for field, place in zip(("path", "label"), places, strict=False) if place is None]
     if missing:
         found = printable(", ".join(header)) or "none"
@@ -161,12 +172,12 @@ def _columns(table: Path, header: Sequence[str]) -> list[int | None]:
         rename = f"rename {'them' if len(missing) > 1 else 'one'}; missing: {accepted}"
         raise UserError(f"`labels` {table} must have a header with the columns path and label, found {found}: {rename}")
     used = [
-        f"{printable(header[place])} as {field}"
+        f"{printable(header[place])} for {field}"
         for field, place in zip(COLUMNS, places, strict=True)
         if place is not None and names[place] != field
     ]
     if used:
-        notify_once(f"{os.path.abspath(table)}: took the columns {' and '.join(used)}")
+        notify_once(f"{os.path.abspath(table)}: uses the columns {', '.join(used)}")
     if unused := [printable(name) for n, name in enumerate(header) if name and n not in places]:
         named = ", ".join(unused[:SHOWN]) + ", …" * (len(unused) > SHOWN)
         notify_once(f"{os.path.abspath(table)}: unused columns: {named}")

@@ -181,7 +181,9 @@ def check_replaceable(folder: Path, classifier: bool) -> None:
             kind = "a classifier" if found else "an exported encoder"
             raise UserError(f"`out` {folder} is {kind}, which would be lost: choose another folder")
         return
-    unfinished = (WEIGHTS, HEAD, ONNX, CLASSIFIER_ONNX)  # of an export that was killed before it wrote the card
+    unfinished = [WEIGHTS, HEAD, ONNX, CLASSIFIER_ONNX, HUB_WEIGHTS]  # of an export that was killed before its card
+    if (folder / HUB_WEIGHTS).is_file():
+        unfinished += [README, SETTINGS]
     names = sorted(file.name for file in folder.iterdir() if file.name not in unfinished)
     if others := [name for name in names if not name.startswith(".") and not name.endswith(".part")]:
         raise UserError(f"`out` {folder} has other files, such as {printable(others[0])}: choose an empty folder")

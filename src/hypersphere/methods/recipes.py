@@ -53,10 +53,15 @@ def parse_name(name: Any, known: dict[str, type[Method]]) -> MethodName:
     if not isinstance(name, str):
         raise UserError(f"`method` must be a name ({choices}), got an object of type {type(name).__name__}")
     method = name if name in known else name.removesuffix("-mhe").removesuffix("-uni")
-    if method not in known and not is_reference(method):
+    if not is_method(name, known):
         raise UserError(f"unknown method {name!r}{did_you_mean(name, known)} (choose from {choices})")
     suffix = name.removeprefix(method)
     return MethodName(method, UNIFORMITY * ("-uni" in suffix), ENERGY * ("-mhe" in suffix))
+
+
+def is_method(name: str, known: dict[str, type[Method]]) -> bool:
+    """Whether this is the name of a method, with or without a variant, or a reference to one."""
+    return is_reference(name) or name.removesuffix("-mhe").removesuffix("-uni") in known
 
 
 def recipe_on(kind: type[Method], key: str) -> dict[str, Any]:

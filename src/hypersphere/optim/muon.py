@@ -81,8 +81,9 @@ class Muon(torch.optim.Optimizer):
         """AdamW without its decay. The number of steps is a tensor, so that a CUDA graph can count."""
         for w in weights:
             if "count" not in self.state[w]:
-                self.state[w] |= {"first": torch.zeros_like(w), "second": torch.zeros_like(w), "count": w.new_zeros(())}
-        gradients = [w.grad for w in weights if w.grad is not None]
+                new = torch.zeros_like(w, dtype=torch.float32)  # 0.999 is 1 in bfloat16
+                self.state[w] |= {"first": new, "second": new.clone(), "count": new.new_zeros(())}
+        gradients = [w.grad.float() for w in weights if w.grad is not None]
         first, second, count = ([self.state[w][name] for w in weights] for name in ("first", "second", "count"))
         torch._foreach_lerp_(first, gradients, 1 - BETAS[0])
         torch._foreach_lerp_(second, torch._foreach_mul(gradients, gradients), 1 - BETAS[1])
@@ -90,7 +91,8 @@ class Muon(torch.optim.Optimizer):
         means = torch._foreach_div(first, [1 - BETAS[0] ** n for n in count])
         sizes = torch._foreach_sqrt(torch._foreach_div(second, [1 - BETAS[1] ** n for n in count]))
         steps = torch._foreach_div(means, torch._foreach_add(sizes, EPS))
-        torch._foreach_sub_(weights, torch._foreach_mul(steps, lr))
+        moved = torch._foreach_mul(steps, lr)
+        torch._foreach_sub_(weights, [move.to(w.dtype) for move, w in zip(moved, weights, strict=True)])
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:

@@ -36,6 +36,8 @@ def unknown_names(parts: Iterable[Any], model: nn.Module) -> list[str]:
     """Names and patterns that match no module of a model, of whatever kind."""
     parallel = _parallel(model)
     names = {_unwrapped(inside) for name, _ in model.named_modules() for inside in (name, _inside(name, parallel))}
+    if all(name in ("", "module") or name.startswith("module.") for name in names):  # a wrapper of another library
+        names |= {name.removeprefix("module.") for name in names}
     given = [part for part in parts if isinstance(part, str)]
     return [part for part in given if not any(_matches(name, _unwrapped(part)) for name in names)]
 

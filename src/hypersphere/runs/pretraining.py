@@ -35,6 +35,7 @@ from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Method, name_of
 from hypersphere.methods.base import HEADS
+from hypersphere.methods.recipes import is_method
 from hypersphere.nn import ENCODERS, check_encoder, features_of
 from hypersphere.nn.encoders import has_stem
 from hypersphere.nn.in_memory import is_in_memory
@@ -177,7 +178,7 @@ def pretrain(
     if isinstance(options.get("device"), torch.device):
         options["device"] = str(options["device"])
     if resume is None:
-        if isinstance(method, str) and method not in METHODS and os.path.exists(method):
+        if isinstance(method, str) and not is_method(method, METHODS) and os.path.exists(method):
             raise UserError(f"{method!r} is not a method: pass images as `data` {method}")
         if given is None:
             coerce_options(method, options)  # reports a wrong option first

@@ -32,10 +32,11 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     hints, suggested, chosen = dataset.recipe_hints(), {}, ""
     if method is None:
         choice = recommended_for(dataset, options.get("size"))
-        method, suggested, chosen = choice.method, choice.options, f"chose {choice}"
+        method, chosen = choice.method, f"chose {choice}"
         options = coerce_options(method, options)
+        suggested = choice.options if _is_usual(options) else {}
     if hints is None:
-        suggested = _fitting(suggested, recipe(method, dataset.name), options)
+        suggested = _fitting(suggested, recipe(method, dataset.name))
         if chosen:
             notify(chosen)
         return _for_encoder(recipe(method, dataset.name, **{**suggested, **options}), options)
@@ -47,7 +48,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
         del by_size["lr"]
     of_method = photograph_options(method, dataset.name, by_size["size"])
     usual = recipe(method, dataset.name, **{**by_size, **of_method})
-    config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual, options), **options})
+    config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual), **options})
     for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
     return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
@@ -61,10 +62,15 @@ def recommended_for(dataset: Dataset, size: int | None = None) -> Recommendation
     return recommend(hints.images, folder_options(hints.images, hints.side, size)["size"])
 
 
-def _fitting(suggested: dict[str, Any], usual: Config, options: dict[str, Any]) -> dict[str, Any]:
+def _is_usual(options: dict[str, Any]) -> bool:
+    """Whether encoder and optimizer are of the kind that recorded runs had: a learning rate fits no other."""
+    encoder = sketch(options.get("encoder", Config.encoder))
+    return "optimizer" not in options and (encoder is None or not is_transformer(encoder))
+
+
+def _fitting(suggested: dict[str, Any], usual: Config) -> dict[str, Any]:
     """The suggested options if they are for this optimizer, with a batch that is not too large for few images."""
-    optimizer = options.get("optimizer", usual.optimizer)
-    if not suggested or optimizer != suggested.get("optimizer", Config.optimizer):
+    if not suggested or usual.optimizer != suggested.get("optimizer", Config.optimizer):
         return {}
     return {**suggested, "batch": min(usual.batch, suggested.get("batch", usual.batch))}
 

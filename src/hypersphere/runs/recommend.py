@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hypersphere.methods.recipes import PHOTOGRAPH
 
 FILE = "compared_runs.csv"  # in this package; `paper/compared_runs.py` writes it from results
-WITHOUT_LABELS = frozenset({"supervised", "distill"})  # what is not chosen: it needs labels, or a teacher
+NOT_ALONE = frozenset({"supervised", "distill"})  # methods that need labels, or a teacher
 
 
 class ComparedRun(NamedTuple):
@@ -109,7 +109,7 @@ def recommend(images: int | None, side: int, runs: Sequence[ComparedRun] | None 
         >>> recommend(images=2_000, side=32).method
         'byol-uni'
     """
-    known = [run for run in (compared_runs() if runs is None else runs) if run.method not in WITHOUT_LABELS]
+    known = [run for run in (compared_runs() if runs is None else runs) if run.method not in NOT_ALONE]
     alike = [run for run in known if (run.side > PHOTOGRAPH) == (side > PHOTOGRAPH)]
 
     def distance(run: ComparedRun) -> tuple[float, int]:

@@ -17,12 +17,14 @@ def even_uniformity(dimensions: int, t: float = 2.0) -> float:
         -3.938
     """
     total = term = 1.0
-    order = 0
-    while term > 1e-17 * total:  # the series of ₀F₁; torch.compile can follow it
+    order, scale = 0, 0.0
+    while term > 1e-17 * total:  # the series of ₀F₁, which torch.compile can follow
         term *= t**2 / ((dimensions / 2 + order) * (order + 1))
         total += term
         order += 1
-    return math.log(total) - 2 * t
+        if total > 1e100:  # it would overflow for large t
+            total, term, scale = total * 1e-100, term * 1e-100, scale + 100 * math.log(10)
+    return math.log(total) + scale - 2 * t
 
 
 @cache
