@@ -122,3 +122,12 @@ def test_help_of_the_bare_command_needs_no_methods():
         code = f"import sys; from hypersphere.cli import main; main({words!r}); print('torch' in sys.modules)"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         assert found.stdout.splitlines()[-1] == "False", words
+
+
+def test_a_folder_with_the_name_of_a_method_is_not_taken_for_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "byol-mhe").mkdir()
+    assert hs.pretrain("byol-mhe", data="digits", dry_run=True).config.title == "byol-mhe"
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UserError, match="'photos' is not a method: pass images as `data` photos"):
+        hs.pretrain("photos")

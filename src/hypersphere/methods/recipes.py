@@ -61,7 +61,8 @@ def parse_name(name: Any, known: dict[str, type[Method]]) -> MethodName:
 
 def is_method(name: str, known: dict[str, type[Method]]) -> bool:
     """Whether this is the name of a method, with or without a variant, or a reference to one."""
-    return is_reference(name) or name.removesuffix("-mhe").removesuffix("-uni") in known
+    plain = name.removesuffix("-mhe").removesuffix("-uni")
+    return plain in known or is_reference(plain)
 
 
 def recipe_on(kind: type[Method], key: str) -> dict[str, Any]:
