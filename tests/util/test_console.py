@@ -106,6 +106,7 @@ def test_live_lines_in_a_file_are_printed_now_and_then(monkeypatch, capsys):
     """Those that have changed: every half minute, later after a twentieth of the time."""
     clock = [0.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(console, "PLAIN_EVERY", 30.0)  # a run in a worker changes it
     printed = {}
     with console.live_lines() as show:
         for second in range(0, 3600, 10):

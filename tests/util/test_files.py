@@ -2,10 +2,12 @@
 
 import json
 import multiprocessing
+import threading
 
 import pytest
 
 from hypersphere.errors import UserError
+from hypersphere.util import files
 from hypersphere.util.files import put_in_place, write_json
 
 
@@ -24,6 +26,22 @@ def test_each_writes_the_whole(tmp_path):
         json.loads(path.read_text())
     assert [process.exitcode for process in processes] == [0, 0]
     assert [file.name for file in tmp_path.iterdir()] == ["shared.json"]
+
+
+def test_a_file_that_is_taken_for_a_leftover_is_written_again(tmp_path, monkeypatch):
+    """Another writer has locked it between its creation and its lock, and removes it."""
+    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "0" * 2 * count)
+    scratch = tmp_path / f"a.json.{'0' * 8}.part"
+    with scratch.open("ab") as other:
+        files._lock(other)
+
+        def remove() -> None:
+            scratch.unlink()
+            other.close()
+
+        threading.Timer(0.1, remove).start()
+        write_json(tmp_path / "a.json", {"written": True})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"written": True}
 
 
 def test_what_is_no_number_is_null(tmp_path):

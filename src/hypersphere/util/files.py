@@ -65,7 +65,7 @@ def put_in_place(path: Path, *, alone: bool = False, keep: Path | None = None) -
     """
     scratch = path.with_name(f"{path.name}.part" if alone else f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with _locked(scratch) as ours:
+        with _locked(scratch, unique=not alone) as ours:
             if not ours:
                 raise UserError(f"{path} is being written by another process: wait until it ends, or stop it")
             try:
@@ -85,14 +85,19 @@ def put_in_place(path: Path, *, alone: bool = False, keep: Path | None = None) -
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[bool]:
-    """Create or open a file, and lock it while this process lives. False if another process has locked it."""
+def _locked(file: Path, unique: bool = False) -> Iterator[bool]:
+    """Create or open a file, and lock it while this process lives. False if another process has locked it.
+
+    No other process writes a file with a `unique` name: one that has locked it took it for a leftover, and removes it.
+    """
     with contextlib.ExitStack() as owned:
         while True:
             opened = owned.enter_context(open(file, "ab"))
             try:
                 _lock(opened)
             except BlockingIOError:
+                if unique:
+                    continue
                 yield False
                 return
             except OSError:  # no locks here: every writer is taken for the only one
