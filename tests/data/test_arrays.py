@@ -334,7 +334,7 @@ def test_dark_arrays_are_told_on_a_line_of_their_own(tmp_path, capsys):
     )
     assert main(["data", path, "--white", "4095"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines == [summary, f"next: hypersphere pretrain byol-mhe --data {path} --white 4095"]
+    assert lines == [summary, f"next: hypersphere pretrain --data {path} --white 4095"]
     assert not Dataset.resolve(DataSpec(saved(tmp_path / "b.npz", images=ROWS.astype(np.int64)))).warning()
 
 

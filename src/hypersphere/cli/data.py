@@ -58,11 +58,11 @@ def run(words: Sequence[str]) -> None:
         print("\n".join(filter(None, (dataset.summary() or dataset.name, dataset.warning()))))
         given = {"--labels": options.labels, "--white": options.white}
         words = [word for key, value in given.items() if value is not None for word in (key, str(value))]
-        print_next("pretrain", "byol-mhe", "--data", name, *words)
+        print_next("pretrain", "--data", name, *words)
         return
     rest, validation = map(len, dataset.split("validation"))
     train, test = map(len, dataset.split("test"))
     split = f"{rest:,} + {validation:,} for validation"
     folder = options.root or default_root()
     print(f"{name} in {folder}: {train:,} training images ({split}), {test:,} test images")
-    print_next("pretrain", "byol-mhe", "--data", name)
+    print_next("pretrain", "--data", name)

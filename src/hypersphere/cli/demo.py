@@ -29,4 +29,4 @@ def run(words: Sequence[str]) -> None:
     page = folder.resolve() / "report.html"
     write_report([folder / name for name in NAMES], page)
     print(f"Open in a browser to compare them: {page}")
-    print_next("pretrain", "byol-mhe", "--data", "FOLDER_OF_IMAGES")
+    print_next("pretrain", "--data", "FOLDER_OF_IMAGES")
