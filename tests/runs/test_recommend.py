@@ -53,6 +53,7 @@ def test_what_was_tuned_for_other_images_is_adapted(tmp_path, capsys):
     assert f"chose {best.method}: best on 45,000 images of cifar10" in capsys.readouterr().err
     assert recipe_for(data=str(images), lr=2, batch=16).lr == 2
     assert recipe_for(data=str(images), optimizer="adamw").lr != config.lr  # which is for LARS
+    assert "its options are left out" in capsys.readouterr().err
     assert recipe_for(data=str(images), size=96).title == recommend(200, 96).method
     assert recipe_for(data="cifar10").batch == best.options["batch"]
     digits = recipe_for(data="digits")  # a recipe with another optimizer keeps its learning rate

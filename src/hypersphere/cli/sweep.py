@@ -36,7 +36,7 @@ class SweepOptions(FanOut):
     out: Path = Path("runs/sweep")
     """Folder for the runs, their logs, and the results, one file each."""
     dry_run: bool = False
-    """List what would run, and estimate the time of the first run."""
+    """List what would run."""
     ray: Annotated[str | None, OPTIONAL_VALUE] = None
 
 

@@ -34,7 +34,10 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
         choice = recommended_for(dataset, options.get("size"))
         method, chosen = choice.method, f"chose {choice}"
         options = coerce_options(method, options)
-        suggested = choice.options if _is_usual(options) else {}
+        if _is_usual(options):
+            suggested = choice.options
+        elif choice.options:
+            chosen += "; its options are left out, since they are for another optimizer or encoder"
     if hints is None:
         suggested = _fitting(suggested, recipe(method, dataset.name))
         if chosen:
