@@ -3,8 +3,10 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.metadata import distribution
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -200,12 +202,10 @@ def _split(name: str, holdout: str, root: Path | None) -> Split:
 
 def _digits(root: Path) -> tuple[Images, Images]:
     """scikit-learn's 1,797 scans of handwritten digits, 8 × 8. It has no test set: we take 36 of each class."""
-    from sklearn.datasets import load_digits
-
-    scans = load_digits()
-    pixels = torch.from_numpy(scans.images)[:, None] * (255 / 16)
-    labels = torch.from_numpy(scans.target).long()
-    images = Images(pixels.round().to(torch.uint8), labels, tuple("0123456789"))
+    file = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    table = torch.from_numpy(np.loadtxt(str(file), delimiter=","))  # load_digits() would import all of scikit-learn
+    pixels = table[:, :64].view(-1, 1, 8, 8) * (255 / 16)
+    images = Images(pixels.round().to(torch.uint8), table[:, 64].long(), tuple("0123456789"))
     train, test = balanced(images.labels, per_class=36, seed=1)
     return images[train], images[test]
 
