@@ -9,7 +9,7 @@ from typing import Any
 
 import hypersphere as hs
 from hypersphere.cli.commands import COMMANDS
-from hypersphere.cli.help import attribute_docstrings
+from hypersphere.cli.help import help_texts
 from hypersphere.cli.pretrain import FIRST, GROUPS
 from hypersphere.config import config_type, format_value, option_names, recipe
 from hypersphere.methods import METHODS
@@ -61,7 +61,7 @@ def cli_page() -> str:
 
 def configuration_page() -> str:
     """Every option of a run in a table for each group, then the options of each method."""
-    byol, helps = recipe("byol"), attribute_docstrings(config_type("byol"))
+    byol, helps = recipe("byol"), help_texts(config_type("byol"))
     shared = set.intersection(*(option_names(method) for method in METHODS)) - {"method"}
     grouped = {name for names in (FIRST, *GROUPS.values()) for name in names}
     groups = {"First": FIRST} | GROUPS | {"Other": tuple(sorted(shared - grouped))}
@@ -76,7 +76,7 @@ def configuration_page() -> str:
         lines += _table(f"{group.capitalize()} options", rows)
     lines.append("## Options of methods\n")
     for method in METHODS:
-        default, helps = recipe(method), attribute_docstrings(config_type(method))
+        default, helps = recipe(method), help_texts(config_type(method))
         differing = [
             f"`{name}` `{format_value(getattr(default, name))}`"
             for name in default.differences(byol)

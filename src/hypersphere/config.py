@@ -51,7 +51,7 @@ class Config(
     """Options of a run. The defaults are the paper's for CIFAR-10 and ResNet-18, 300 epochs.
 
     Options of a method are fields, too: `Config(method="moco")` is an instance of `config_type("moco")`, a subclass
-    with the fields of `MoCo.Options`.
+    with the options of `MoCo`.
 
     Raises:
         UserError: If an option has the wrong type or value.
@@ -205,7 +205,7 @@ def _compose(kind: type[Method], method: str) -> type[Config]:
     fields: list[Any] = [("method", str, method)]
     parameters, _ = own_parameters(kind)
     if "norm" in parameters:
-        fields.append(("norm", _declared(Config)["norm"][1], parameters["norm"][1]))
+        fields.append(("norm", _declared(Config)["norm"][1], parameters["norm"][1].default))
     checks = {"__post_init__": Config.__post_init__}  # which calls those of the options
     made = dataclasses.make_dataclass(
         f"{kind.__name__}Config", fields, bases=tuple(bases), namespace=checks, frozen=True

@@ -327,9 +327,10 @@ def test_extra_still_works_with_a_warning(own_folder, capsys):
     assert method.told == (False, True, "none")
 
 
-DECLARED = """
+DECLARED = '''
 from dataclasses import dataclass
-from hypersphere.methods import BYOL, option
+from typing import Annotated
+from hypersphere.methods import BYOL, Limits, option
 
 class Declared(BYOL):
     @dataclass(frozen=True)
@@ -347,11 +348,36 @@ class Passing(BYOL):
         super().__init__(encoder, features, **options)
         self.margin = margin
 
+class Documented(BYOL):
+    """How far apart.
+
+    Args:
+        margin: Distance of two
+            views.
+
+            In radians.
+        times (int): Rounds.
+    Example:
+        tau: None.
+    """
+
+    def __init__(
+        self,
+        encoder,
+        features,
+        margin: Annotated[float, Limits(above=0)] = 0.2,
+        times: Annotated[int, Limits(least=2, most=3)] | None = None,
+        tau: float = 0.5,
+        **options,
+    ):
+        super().__init__(encoder, features, tau=tau, **options)
+        self.margin, self.times = margin, times
+
 class Thawed(BYOL):
     @dataclass
     class Options:
         margin: float = 0.2
-"""
+'''
 
 
 def test_options_may_be_declared_or_passed_on_to_a_method_of_ours(own_folder, capsys):
@@ -370,6 +396,36 @@ def test_options_may_be_declared_or_passed_on_to_a_method_of_ours(own_folder, ca
     assert re.search(r"--margin FLOAT +How far apart. \(default: 0.2\)", capsys.readouterr().out)
     with pytest.raises(UserError, match=r"Thawed\.Options must be a frozen dataclass"):
         recipe("own_nets:Thawed")
+
+
+def test_the_docstring_and_the_types_of_init_are_help_and_limits(own_folder, capsys):
+    (own_folder / "own_nets.py").write_text(DECLARED)
+    config = recipe("own_nets:Documented", "digits", margin=1, times=3)
+    assert vars(config) == {
+        **vars(recipe("byol", "digits")),
+        "method": "own_nets:Documented",
+        "margin": 1.0,
+        "times": 3,
+        "tau": 0.5,
+    }
+    method = build_method(config, 1)
+    assert (method.margin, method.times, method.tau) == (1.0, 3, 0.5)
+    for options, told in (
+        ({"margin": 0}, "`margin` must be above 0, got 0.0"),
+        ({"times": 4}, "`times` must be between 2 and 3, got 4"),
+        ({"times": 2.5}, "`times` must be a whole number, got 2.5"),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            recipe("own_nets:Documented", **options)
+    with pytest.raises(SystemExit):
+        main(["pretrain", "own_nets:Documented", "--data", "digits", "--help"])
+    shown = capsys.readouterr().out
+    for line in (
+        r"--margin FLOAT +Distance of two views\. \(default: 0\.2\)",
+        r"--times INT +Rounds\. \(default: None\)",
+        r"--tau FLOAT +Decay of the target's moving average at the start",  # of BYOL
+    ):
+        assert re.search(line, shown)
 
 
 def test_saved_configs_are_read_without_the_code_of_their_method(own_folder, monkeypatch):

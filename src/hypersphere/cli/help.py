@@ -33,7 +33,7 @@ def is_argument(hint: Any) -> bool:
 def describe_options(options: Any) -> dict[str, Option]:
     """Type, default and help text of each field of a dataclass or of an instance, by name."""
     kind = options if isinstance(options, type) else type(options)
-    hints, helps = get_type_hints(kind, include_extras=True), attribute_docstrings(kind)
+    hints, helps = get_type_hints(kind, include_extras=True), help_texts(kind)
     defaults = {field.name: getattr(options, field.name, dataclasses.MISSING) for field in dataclasses.fields(options)}
     return {name: Option(hints[name], default, helps.get(name, "")) for name, default in defaults.items()}
 
@@ -94,16 +94,20 @@ def _field(name: str, option: Option) -> Any:
     return field if option.default is dataclasses.MISSING else (*field, option.default)
 
 
-def attribute_docstrings(kind: type) -> dict[str, str]:
-    """The string literals below the fields of a dataclass and of its bases, each on one line, by field.
+def help_texts(kind: type) -> dict[str, str]:
+    """The help of the fields of a dataclass and of its bases, each on one line, by field.
+
+    It is the string literal below a field, or the `help` of its metadata.
 
     Example:
         >>> from hypersphere.cli.demo import DemoOptions
-        >>> attribute_docstrings(DemoOptions)["seed"]
+        >>> help_texts(DemoOptions)["seed"]
         'Seed of all three runs.'
     """
-    found = {}
+    found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
+        fields = vars(base).get("__dataclass_fields__", {})
+        found |= {name: field.metadata["help"] for name, field in fields.items() if field.metadata.get("help")}
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
         except (OSError, TypeError):  # a built-in class, or one that a function made

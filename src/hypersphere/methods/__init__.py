@@ -19,7 +19,7 @@ from hypersphere.methods.simsiam import SimSiam
 from hypersphere.methods.supervised import Supervised
 from hypersphere.methods.swav import SwAV
 from hypersphere.methods.vicreg import VICReg
-from hypersphere.util.option_fields import option
+from hypersphere.util.option_fields import Limits, option
 from hypersphere.util.references import import_subclass, is_reference, reference_to
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Distill",
     "Features",
     "InfoMin",
+    "Limits",
     "Method",
     "MoCo",
     "MultiCropOptions",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hypersphere.data import Batch as Batch
 from hypersphere.distributed.collectives import gather, world_size
 from hypersphere.errors import UserError
-from hypersphere.methods.options import NoOptions
+from hypersphere.methods.options import OptionsOfInit
 from hypersphere.nn import separate_view_statistics
 
 HEADS = "heads"  # in `energy_layers`: every sub-network except the encoder
@@ -65,8 +65,8 @@ class Method(nn.Module, ABC):
     Attributes:
         encoder: The network that a run trains and evaluates.
         projection_losses: Further losses of the projections, such as uniformity; `step` adds them.
-        Options: Frozen dataclass of the method's options. A class without one has the keyword parameters of its
-            `__init__` as options.
+        Options: Frozen dataclass of the method's options, made from the parameters of its `__init__` unless a class
+            declares it.
         recipes: Options by dataset. "default" applies everywhere, "imagenet" also to other images of more than 64
             pixels a side, "transformer" if the encoder is one, any other key to the dataset of that name.
         takes_small_crops: Whether a batch may have more than two views.
@@ -90,7 +90,7 @@ class Method(nn.Module, ABC):
 
     encoder: nn.Module
     projection_losses: tuple[ProjectionLoss, ...] = ()
-    Options: ClassVar[type] = NoOptions
+    Options: ClassVar[Any] = OptionsOfInit()
     recipes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     takes_small_crops: ClassVar[bool] = False
     takes_one_view: ClassVar[bool] = False

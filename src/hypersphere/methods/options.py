@@ -1,15 +1,24 @@
 """Options that several methods share, and how the options of a method are found."""
 
 import inspect
+import re
 from collections.abc import Collection
-from dataclasses import dataclass, make_dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import Field, dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from hypersphere.errors import UserError
-from hypersphere.util.option_fields import PlainValue, declared_type, option
+from hypersphere.util.option_fields import Limits, PlainValue, declared_limits, declared_type, option
 
 if TYPE_CHECKING:
     from hypersphere.methods.base import Method
+
+# types of options
+Count = Annotated[int, Limits(least=1)]
+Several = Annotated[int, Limits(least=2)]
+Few = Annotated[int, Limits(least=1, most=64)]
+Positive = Annotated[float, Limits(above=0)]
+Share = Annotated[float, Limits(least=0, most=1)]
+Weight = Annotated[float, Limits(least=0)]
 
 # parameters of a method's __init__ that a run fills in by itself
 PROVIDED = frozenset({"self", "encoder", "features", "classes", "input_shape", "norm", "seed", "epochs"})
@@ -96,20 +105,29 @@ class MultiCropOptions:
             raise UserError(f"`small_area` must be two shares in (0, 1], the smaller one first, got {area}")
 
 
+class OptionsOfInit:
+    """`Options` of methods that declare none: made from the parameters of `__init__`."""
+
+    def __get__(self, method: Any, kind: "type[Method]") -> Any:
+        return method_options(kind)
+
+
 def method_options(kind: "type[Method]", reserved: Collection[str] = ()) -> type:
     """Return the dataclass with the options of a method.
 
-    That is its `Options`. If a class overrides `__init__` without it, options are the parameters of `__init__`, and of
-    the parent's `__init__` if it takes `**kwargs` to pass on.
+    Options are the parameters of `__init__`, and of the parent's `__init__` if it takes `**kwargs` to pass on. A class
+    may declare a dataclass `Options` instead.
 
     Args:
         kind: Class of the method.
         reserved: Names of parameters that cannot be options.
 
     Raises:
-        UserError: If `Options` is not a frozen dataclass.
+        UserError: If a declared `Options` is not a frozen dataclass.
     """
     owner: Any = next(base for base in kind.__mro__ if {"Options", "__init__"} & vars(base).keys())
+    if isinstance(vars(owner).get("Options"), OptionsOfInit):  # of `Method` itself
+        return NoOptions
     if "Options" in vars(owner):
         declared = getattr(owner.Options, "__dataclass_params__", None)
         if declared is None or not declared.frozen:
@@ -117,30 +135,41 @@ def method_options(kind: "type[Method]", reserved: Collection[str] = ()) -> type
         return owner.Options
     parameters, passes_on = own_parameters(owner)
     fields = [
-        (name, kind, option(default))
-        for name, (kind, default) in parameters.items()
-        if name not in PROVIDED and name not in reserved and isinstance(default, PlainValue | tuple)
+        (name, kind, made)
+        for name, (kind, made) in parameters.items()
+        if name not in PROVIDED and name not in reserved and isinstance(made.default, PlainValue | tuple)
     ]
     parent = kind.__mro__[kind.__mro__.index(owner) + 1]
     base = method_options(parent, reserved) if passes_on else NoOptions
     return make_dataclass(f"{owner.__name__}Options", fields, bases=(base,), frozen=True)
 
 
-def own_parameters(owner: Any) -> tuple[dict[str, tuple[Any, Any]], bool]:
-    """Return the parameters of a class's `__init__` (type and default), and whether it passes others on."""
+def own_parameters(owner: Any) -> tuple[dict[str, tuple[Any, Field[Any]]], bool]:
+    """Return the parameters of a class's `__init__`, each as type and field, and whether it passes others on."""
     try:
-        hints = get_type_hints(owner.__init__)
+        types, annotations = (get_type_hints(owner.__init__, include_extras=extras) for extras in (False, True))
     except NameError:  # a name that is imported for type checkers only
-        hints = {}
+        types = annotations = {}
+    helps = _documented_args(owner.__doc__)
     parameters = inspect.signature(owner.__init__).parameters.values()
     found = {}
     for one in parameters:
         if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
             required = one.default is one.empty and one.name not in SHARED_DEFAULTS
             default = None if required else SHARED_DEFAULTS.get(one.name) if one.default is one.empty else one.default
-            kind = declared_type(hints.get(one.name), default)
-            found[one.name] = (kind | None if required else kind, default)
+            kind = declared_type(types.get(one.name), default)
+            about = {"limits": declared_limits(annotations.get(one.name)), "help": helps.get(one.name, "")}
+            made: Any = field(default=default, metadata=about)
+            found[one.name] = (kind | None if required else kind, made)
     return found, any(one.kind is one.VAR_KEYWORD for one in parameters)
+
+
+def _documented_args(docstring: str | None) -> dict[str, str]:
+    """Return what the section "Args:" of a docstring says in the first paragraph on each name, on one line."""
+    _, _, rest = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
+    section = re.split(r"^\S", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    entries = re.findall(r"^ {4}(\w+)(?: \([^)]*\))?:(.*(?:\n {5,}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def accepted_parameters(kind: "type[Method]") -> set[str]:

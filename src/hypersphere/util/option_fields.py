@@ -16,13 +16,31 @@ from hypersphere.util.references import reference_to
 PlainValue = bool | int | float | str | None  # the type of an option whose declaration gives none
 
 
-class _Limits(NamedTuple):
-    least: float | None
-    above: float | None
-    most: float | None
-    below: float | None
+class Limits(NamedTuple):
+    """Limits of a number, for the type of a parameter that is an option of a method: `Annotated[int, Limits(least=1)]`.
+
+    Attributes:
+        least: Smallest value allowed.
+        above: Value that the option must exceed.
+        most: Largest value allowed.
+        below: Value that the option must stay below.
+
+    Example:
+        >>> hs.methods.Limits(least=0, most=1).contain(0.5)
+        True
+    """
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def __repr__(self) -> str:  # short, because it is part of signatures
+        given = (f"{name}={limit}" for name, limit in self._asdict().items() if limit is not None)
+        return f"Limits({', '.join(given)})"
 
     def contain(self, value: float) -> bool:
+        """Return whether a number is finite and within the limits."""
         return (
             math.isfinite(value)
             and (self.least is None or value >= self.least)
@@ -73,13 +91,13 @@ def option(
         >>> Options().tau
         0.99
     """
-    limits = _Limits(least, above, most, below)
+    limits = Limits(least, above, most, below)
     return field(default=default, metadata={"limits": limits, "hashed": hashed, "used_if": used_if})
 
 
 def check_limits(declared: Field[Any], value: Any) -> None:
     """Raise a `UserError` if a number is not within the limits of its field, or not finite."""
-    limits = declared.metadata.get("limits", _Limits(None, None, None, None))
+    limits = declared.metadata.get("limits", Limits())
     if isinstance(value, int | float) and not limits.contain(value):
         raise UserError(f"`{declared.name}` must be {limits}, got {value}")
 
@@ -153,6 +171,13 @@ def declared_type(annotation: Any, default: Any) -> Any:
     if _is_supported(annotation):
         return annotation
     return type(default) if type(default) in _ACCEPTED else PlainValue
+
+
+def declared_limits(annotation: Any) -> Limits:
+    """Return the limits in `Annotated[X, Limits(…)]`, which may be a member of a union."""
+    parts = (annotation, *get_args(annotation))
+    found = (one for part in parts for one in getattr(part, "__metadata__", ()) if isinstance(one, Limits))
+    return next(found, Limits())
 
 
 def _is_supported(kind: Any) -> bool:
