@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import hypersphere as hs
+from hypersphere.cli.help import help_texts
 from hypersphere.config import Config, config_type, recipe
 from hypersphere.data import FILE_SOURCES, SOURCES
 from hypersphere.errors import UserError
@@ -143,8 +144,13 @@ def documented(kind):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_option_is_explained(method):
-    kind = config_type(method)
-    assert {field.name for field in dataclasses.fields(kind)} == documented(kind)
+    """Below its field, or in the docstring of the method."""
+    kind, docstring = config_type(method), " ".join(METHODS[method].__doc__.split())
+    helps = help_texts(kind)
+    fields = {field.name for field in dataclasses.fields(kind)}
+    assert fields == helps.keys()
+    for name in fields - documented(kind):
+        assert re.search(rf" {name}: {re.escape(helps[name])} (\w+:|Example:)", docstring), name
 
 
 @pytest.mark.parametrize("method", METHODS)

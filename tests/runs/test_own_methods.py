@@ -1,5 +1,6 @@
 """Methods that users wrote: their recipes and options, in runs and sweeps, and what is wrong with them."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -426,6 +427,15 @@ def test_the_docstring_and_the_types_of_init_are_help_and_limits(own_folder, cap
         r"--tau FLOAT +Decay of the target's moving average at the start",  # of BYOL
     ):
         assert re.search(line, shown)
+
+
+def test_options_need_no_docstrings(monkeypatch):
+    """Which python -OO removes."""
+    before = dataclasses.fields(BYOL.Options)
+    monkeypatch.setattr(BYOL, "__doc__", None)
+    after = dataclasses.fields(BYOL.Options)
+    assert [(one.name, one.type, one.default) for one in after] == [(one.name, one.type, one.default) for one in before]
+    assert {one.metadata["help"] for one in after} == {""}
 
 
 def test_saved_configs_are_read_without_the_code_of_their_method(own_folder, monkeypatch):

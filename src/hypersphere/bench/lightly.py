@@ -14,7 +14,6 @@ from hypersphere.bench.timing import now, seconds
 from hypersphere.config import Config
 from hypersphere.data import Images
 from hypersphere.errors import UserError
-from hypersphere.methods import BYOL
 from hypersphere.views import Augmentation
 
 
@@ -82,15 +81,15 @@ class Model(nn.Module):
         from torchvision.models import get_model
 
         super().__init__()
-        assert isinstance(config, BYOL.Options)
         self.backbone = get_model(config.encoder.removeprefix("torchvision/"), weights=None)
         features = self.backbone.fc.in_features
         self.backbone.fc = nn.Identity()
         if stem == "cifar":
             self.backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
             self.backbone.maxpool = nn.Identity()
-        self.projector = BYOLProjectionHead(features, config.hidden, config.projection)
-        self.predictor = BYOLPredictionHead(config.projection, config.hidden, config.projection)
+        hidden, projection = vars(config)["hidden"], vars(config)["projection"]
+        self.projector = BYOLProjectionHead(features, hidden, projection)
+        self.predictor = BYOLPredictionHead(projection, hidden, projection)
         self.slow = copy.deepcopy(nn.Sequential(self.backbone, self.projector))
         deactivate_requires_grad(self.slow)
 

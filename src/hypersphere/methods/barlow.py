@@ -1,17 +1,14 @@
 """Barlow Twins (Zbontar et al. 2021): correlate each dimension across the views, and decorrelate the dimensions."""
 
-from dataclasses import dataclass
-
 from torch import nn
 
 from hypersphere.distributed.collectives import gather
 from hypersphere.losses import barlow_loss
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.options import Count, Few, Weight
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
-from hypersphere.util.option_fields import option
 
 
 class BarlowTwins(Method):
@@ -44,15 +41,6 @@ class BarlowTwins(Method):
         ['barlow']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions):
-        hidden: int = option(2048, least=1)
-        projection: int = option(2048, least=1)
-        layers: int = option(3, least=1, most=64)
-        """Linear layers of the projector."""
-        redundancy: float = option(0.005, least=0)
-        """Weight λ of the correlations between dimensions."""
-
     recipes = {
         "default": {"energy_layers": ("projector",), "lr": 0.2, "weight_decay": 1.5e-6},
         "digits": {**SMALL_HEADS, "projection": 256},
@@ -64,11 +52,11 @@ class BarlowTwins(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
-        layers: int = Options.layers,
+        hidden: Count = 2048,
+        projection: Count = 2048,
+        layers: Few = 3,
         norm: Norm = "batch",
-        redundancy: float = Options.redundancy,
+        redundancy: Weight = 0.005,
     ) -> None:
         super().__init__()
         self.encoder = encoder

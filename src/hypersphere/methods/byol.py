@@ -1,17 +1,14 @@
 """BYOL (Grill et al. 2020): predict the target network's projection of the other view."""
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.options import Count, Share
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, ema_update, make_target, mlp, on_side_stream
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import byol_loss
-from hypersphere.util.option_fields import option
 
 
 class BYOL(Method):
@@ -44,15 +41,6 @@ class BYOL(Method):
         ['byol']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions):
-        tau: float = option(0.99, least=0, most=1)
-        """Decay of the target's moving average at the start; it rises to `tau_end`."""
-        tau_end: float = option(1.0, least=0, most=1)
-        """Decay of the target's moving average at the end."""
-        predictor: bool = option(True)
-        """Whether a predictor follows the projector."""
-
     recipes = {
         "default": {"energy_layers": ("projector", "predictor")},
         "digits": SMALL_HEADS,
@@ -65,12 +53,12 @@ class BYOL(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
+        hidden: Count = 4096,
+        projection: Count = 256,
         norm: Norm = "batch",
-        tau: float = Options.tau,
-        tau_end: float = Options.tau_end,
-        predictor: bool = Options.predictor,
+        tau: Share = 0.99,
+        tau_end: Share = 1.0,
+        predictor: bool = True,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -1,6 +1,5 @@
 """DeepCluster-v2 (Caron et al. 2018; 2020, appendix): classify images by the clusters of their own projections."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,14 +7,13 @@ from torch import Tensor, nn
 
 from hypersphere.errors import UserError
 from hypersphere.methods.base import Batch, Features, Method, Step
-from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
+from hypersphere.methods.options import Count, Few, Positive, Several
 from hypersphere.methods.prototypes import cosines
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.methods.swav import SWAV
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import spherical_kmeans, unit
-from hypersphere.util.option_fields import option
 from hypersphere.util.random_numbers import CLUSTERS, permutation
 
 
@@ -61,19 +59,6 @@ class DeepCluster(Method):
         ['deepcluster']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions, MultiCropOptions):
-        hidden: int = option(2048, least=1)
-        projection: int = option(128, least=1)
-        prototypes: int = option(512, least=2)
-        """Number of clusters."""
-        temperature: float = option(0.1, above=0)
-        """Temperature of the softmax."""
-        times: int = option(3, least=1, most=64)
-        """Clusterings in each epoch."""
-        iterations: int = option(10, least=1)
-        """Iterations of k-means."""
-
     recipes = {
         "default": {"small_crops": 4, "energy_layers": ("projector",), "lr": 0.6},
         "digits": {**SMALL_HEADS, "prototypes": 64, "small_crops": 0},
@@ -90,14 +75,14 @@ class DeepCluster(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
+        hidden: Count = 2048,
+        projection: Count = 128,
         norm: Norm = "batch",
-        prototypes: int = Options.prototypes,
-        temperature: float = Options.temperature,
+        prototypes: Several = 512,
+        temperature: Positive = 0.1,
         seed: int = 0,
-        times: int = Options.times,
-        iterations: int = Options.iterations,
+        times: Few = 3,
+        iterations: Count = 10,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -1,6 +1,6 @@
 """DINO (Caron et al. 2021): match the distribution over prototypes that a moving-average teacher gives another view."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from hypersphere.losses import dino_loss
 from hypersphere.losses.prototypes import move_centre
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
+from hypersphere.methods.options import Count, Positive, Several, Share
 from hypersphere.methods.prototypes import Prototypes
 from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS
 from hypersphere.nn import deep_mlp, each_view, ema_update, make_target
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
-from hypersphere.util.option_fields import option
+from hypersphere.util.option_fields import Limits
 
 COLD = 0.04  # the teacher's temperature at the start of its warm-up
 
@@ -64,23 +64,6 @@ class DINO(Method):
         ['dino']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions, MultiCropOptions):
-        hidden: int = option(2048, least=1)
-        projection: int = option(256, least=1)
-        prototypes: int = option(4096, least=2)
-        """Number of prototypes."""
-        temperature: float = option(0.1, above=0)
-        """Temperature of the student's softmax."""
-        tau: float = option(0.996, least=0, most=1)
-        """Decay of the teacher's moving average at the start; it rises to 1."""
-        teacher_temperature: float = option(0.04, above=0)
-        """Temperature of the teacher's softmax."""
-        teacher_warmup: int = option(0, least=0)
-        """Epochs in which the teacher's temperature rises from 0.04."""
-        centre_momentum: float = option(0.9, least=0, most=1)
-        """Decay of the moving average of the teacher's scores."""
-
     recipes = {
         "default": {
             "small_crops": 4,
@@ -116,16 +99,16 @@ class DINO(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
+        hidden: Count = 2048,
+        projection: Count = 256,
         norm: Norm = "batch",
-        prototypes: int = Options.prototypes,
-        temperature: float = Options.temperature,
-        tau: float = Options.tau,
+        prototypes: Several = 4096,
+        temperature: Positive = 0.1,
+        tau: Share = 0.996,
         epochs: int = 300,
-        teacher_temperature: float = Options.teacher_temperature,
-        teacher_warmup: int = Options.teacher_warmup,
-        centre_momentum: float = Options.centre_momentum,
+        teacher_temperature: Positive = 0.04,
+        teacher_warmup: Annotated[int, Limits(least=0)] = 0,
+        centre_momentum: Share = 0.9,
     ) -> None:
         super().__init__()
         self.encoder = encoder

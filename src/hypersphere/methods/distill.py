@@ -54,7 +54,7 @@ class Distill(Method):
     takes_one_view = True
 
     @dataclass(frozen=True)
-    class Options:
+    class Options:  # declared, because a run takes the name of a teacher
         teacher: str | None = option(None)
         """Frozen network to learn from: the folder of a run, a folder that `export` wrote, or a pretrained model as
         torchvision/NAME or timm/NAME (None: the encoder as it starts)."""

@@ -1,16 +1,15 @@
 """InfoMin (Tian et al. 2020): MoCo v2 with views that share less, and with a jigsaw of the image."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from hypersphere.methods.base import Batch
 from hypersphere.methods.moco import MOCO_V2, MoCo
+from hypersphere.methods.options import Count, Few, Positive, Share
 from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import mlp
-from hypersphere.util.option_fields import option
 from hypersphere.util.random_numbers import JIGSAW, uniforms
 
 
@@ -68,12 +67,6 @@ class InfoMin(MoCo):
         ['infomin']
     """
 
-    @dataclass(frozen=True)
-    class Options(MoCo.Options):
-        temperature: float = option(0.15, above=0)
-        jigsaw: int = option(3, least=1, most=64)
-        """Patches along a side of the jigsaw."""
-
     recipes = {
         "default": {**SGD, "epochs": 200, "energy_layers": ("projector", "jigsaw_projector")},
         "digits": {**SMALL_HEADS, "queue": 512, "jigsaw": 2},
@@ -88,12 +81,12 @@ class InfoMin(MoCo):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
-        temperature: float = Options.temperature,
-        tau: float = Options.tau,
-        queue: int = Options.queue,
-        jigsaw: int = Options.jigsaw,
+        hidden: Count = 512,
+        projection: Count = 128,
+        temperature: Positive = 0.15,
+        tau: Share = 0.99,
+        queue: Count = 4096,
+        jigsaw: Few = 3,
         seed: int = 0,
     ) -> None:
         super().__init__(encoder, features, hidden, projection, temperature, tau, queue)

@@ -1,7 +1,5 @@
 """MoCo v2 (He et al. 2020, Chen et al. 2020): tell each image's key from a queue of keys of earlier images."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
@@ -9,11 +7,10 @@ from hypersphere.distributed.collectives import gather, world_size
 from hypersphere.losses import moco_loss
 from hypersphere.losses.queue import enqueue
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.options import Count, Positive, Share
 from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_group, ema_update, make_target, mlp
 from hypersphere.sphere import unit
-from hypersphere.util.option_fields import option
 
 GROUP = 64  # images that share BatchNorm statistics; published: the images of one GPU
 
@@ -52,17 +49,6 @@ class MoCo(Method):
         ['moco']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions):
-        hidden: int = option(512, least=1)
-        projection: int = option(128, least=1)
-        temperature: float = option(0.1, above=0)
-        """Temperature of the softmax."""
-        tau: float = option(0.99, least=0, most=1)
-        """Decay of the moving average that computes keys."""
-        queue: int = option(4096, least=1)
-        """Keys of earlier images that serve as negatives."""
-
     recipes = {
         "default": {**SGD, "epochs": 200, "energy_layers": ("projector",)},
         "digits": {**SMALL_HEADS, "queue": 512},
@@ -77,11 +63,11 @@ class MoCo(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
-        temperature: float = Options.temperature,
-        tau: float = Options.tau,
-        queue: int = Options.queue,
+        hidden: Count = 512,
+        projection: Count = 128,
+        temperature: Positive = 0.1,
+        tau: Share = 0.99,
+        queue: Count = 4096,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -3,7 +3,7 @@
 Shapes: features of a map (B images, U places, C channels), words (K, C), bags (B, K).
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from hypersphere.distributed.collectives import all_mean, gather
 from hypersphere.errors import UserError, first_line
 from hypersphere.losses import swapped_prediction
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
+from hypersphere.methods.options import Count, Positive, Several, Share
 from hypersphere.methods.prototypes import cosines
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, ema_update, make_target, mlp, skip_synchronization
@@ -22,7 +22,7 @@ from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
 from hypersphere.sphere import unit
 from hypersphere.sphere.unit import without_autocast
-from hypersphere.util.option_fields import option
+from hypersphere.util.option_fields import Limits
 from hypersphere.util.random_numbers import WORDS, uniforms
 
 
@@ -70,21 +70,6 @@ class OBoW(Method):
         ['obow']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions, MultiCropOptions):
-        hidden: int = option(2048, least=1)
-        projection: int = option(128, least=1)
-        prototypes: int = option(2048, least=2)
-        """Words of each vocabulary."""
-        temperature: float = option(0.125, above=0)
-        """Temperature of the student's softmax."""
-        tau: float = option(0.99, least=0, most=1)
-        """Decay of the teacher's moving average at the start; it rises to 1."""
-        scales: int = option(2, least=1, most=16)
-        """Last blocks of the encoder that have a vocabulary."""
-        sharpness: float = option(15.0, above=0)
-        """Inverse of δ, as a share of the mean squared distance to the nearest word."""
-
     recipes = {
         "default": {
             "small_crops": 4,
@@ -114,15 +99,15 @@ class OBoW(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
+        hidden: Count = 2048,
+        projection: Count = 128,
         norm: Norm = "batch",
-        prototypes: int = Options.prototypes,
-        temperature: float = Options.temperature,
-        tau: float = Options.tau,
+        prototypes: Several = 2048,
+        temperature: Positive = 0.125,
+        tau: Share = 0.99,
         seed: int = 0,
-        scales: int = Options.scales,
-        sharpness: float = Options.sharpness,
+        scales: Annotated[int, Limits(least=1, most=16)] = 2,
+        sharpness: Positive = 15.0,
         input_shape: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__()

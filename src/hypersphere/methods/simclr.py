@@ -1,18 +1,15 @@
 """SimCLR (Chen et al. 2020): tell the two views of each image from the views of all other images in the batch."""
 
-from dataclasses import dataclass
-
 from torch import nn
 
 from hypersphere.distributed.collectives import gather
 from hypersphere.losses import dcl
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.options import Count, Positive
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import nt_xent
-from hypersphere.util.option_fields import option
 
 
 class SimCLR(Method):
@@ -35,7 +32,8 @@ class SimCLR(Method):
         hidden: Hidden units of the projector, and of the predictor if there is one.
         projection: Outputs of the projector, and of the predictor if there is one.
         temperature: Temperature of the softmax.
-        decoupled: Whether the loss is DCL's (Yeh et al. 2022): the positive is not among the terms of the denominator.
+        decoupled: Whether the positive is left out of the denominator, as in DCL (Yeh et al. 2022), which needs no
+            large batch.
 
     Example:
         >>> method = hs.methods.SimCLR(torch.nn.Flatten(), features=12, hidden=8, projection=4)
@@ -43,13 +41,6 @@ class SimCLR(Method):
         >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
         ['nt_xent']
     """
-
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions):
-        temperature: float = option(0.5, above=0)
-        """Temperature of the softmax."""
-        decoupled: bool = False
-        """Whether the positive is left out of the denominator, as in DCL, which needs no large batch."""
 
     recipes = {
         "default": {"energy_layers": ("projector",)},
@@ -69,11 +60,11 @@ class SimCLR(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
+        hidden: Count = 4096,
+        projection: Count = 256,
         norm: Norm = "batch",
-        temperature: float = Options.temperature,
-        decoupled: bool = Options.decoupled,
+        temperature: Positive = 0.5,
+        decoupled: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -1,17 +1,15 @@
 """SimSiam (Chen and He 2021): predict the other view's projection, without negatives or a target network."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from hypersphere.losses import negative_cosine
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.options import Count, Few
 from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import deep_mlp, each_view, mlp
 from hypersphere.nn.norm import Norm, norm_layer
-from hypersphere.util.option_fields import option
 
 
 class SimSiam(Method):
@@ -43,18 +41,6 @@ class SimSiam(Method):
         ['simsiam']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions):
-        hidden: int = option(2048, least=1)
-        """Hidden units of the projector."""
-        projection: int = option(2048, least=1)
-        bottleneck: int = option(512, least=1)
-        """Hidden units of the predictor."""
-        layers: int = option(2, least=1, most=64)
-        """Linear layers of the projector."""
-        predictor_decays: bool = option(True)
-        """Whether the predictor's learning rate decays like that of the other networks."""
-
     recipes = {
         "default": {**SGD, "epochs": 800, "energy_layers": ("projector", "predictor")},
         "digits": {**SMALL_HEADS, "bottleneck": 64},
@@ -73,11 +59,11 @@ class SimSiam(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
-        bottleneck: int = Options.bottleneck,
-        layers: int = Options.layers,
-        predictor_decays: bool = Options.predictor_decays,
+        hidden: Count = 2048,
+        projection: Count = 2048,
+        bottleneck: Count = 512,
+        layers: Few = 2,
+        predictor_decays: bool = True,
         norm: Norm = "batch",
     ) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """SwAV (Caron et al. 2020): predict the cluster assignment of a view from the other views."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +9,13 @@ from hypersphere.distributed.collectives import gather
 from hypersphere.losses import swav_loss
 from hypersphere.losses.queue import enqueue
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import MultiCropOptions, ProjectorOptions
+from hypersphere.methods.options import Count, Positive, Several
 from hypersphere.methods.prototypes import Prototypes
 from hypersphere.methods.recipes import MULTI_CROP, SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
 from hypersphere.sphere import unit
-from hypersphere.util.option_fields import option
+from hypersphere.util.option_fields import Limits
 
 # on ImageNet
 SWAV = {**MULTI_CROP, "epochs": 800, "batch": 4096, "lr": 0.3, "prototypes": 3000, "policy": "simclr"}
@@ -58,19 +58,6 @@ class SwAV(Method):
         ['swav']
     """
 
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions, MultiCropOptions):
-        hidden: int = option(2048, least=1)
-        projection: int = option(128, least=1)
-        prototypes: int = option(512, least=2)
-        """Number of prototypes."""
-        temperature: float = option(0.1, above=0)
-        """Temperature of the softmax."""
-        codes_queue: int = option(0, least=0)
-        """Earlier projections of each view that share the prototypes with the batch."""
-        epsilon: float = option(0.05, above=0)
-        """Regularization ε of the Sinkhorn–Knopp algorithm."""
-
     recipes = {
         "default": {"small_crops": 4, "energy_layers": ("projector", "prototypes"), "lr": 0.6},
         "digits": {**SMALL_HEADS, "prototypes": 64, "small_crops": 0},
@@ -84,14 +71,14 @@ class SwAV(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
+        hidden: Count = 2048,
+        projection: Count = 128,
         norm: Norm = "batch",
-        prototypes: int = Options.prototypes,
-        temperature: float = Options.temperature,
+        prototypes: Several = 512,
+        temperature: Positive = 0.1,
         epochs: int = 300,
-        epsilon: float = Options.epsilon,
-        codes_queue: int = Options.codes_queue,
+        epsilon: Positive = 0.05,
+        codes_queue: Annotated[int, Limits(least=0)] = 0,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -1,17 +1,14 @@
 """VICReg (Bardes et al. 2022): views agree, while dimensions vary and are not correlated."""
 
-from dataclasses import dataclass
-
 from torch import nn
 
 from hypersphere.distributed.collectives import gather
 from hypersphere.losses import vicreg_loss
 from hypersphere.methods.base import Batch, Method, Step
-from hypersphere.methods.options import ProjectorOptions
+from hypersphere.methods.options import Count, Few, Weight
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import deep_mlp, each_view
 from hypersphere.nn.norm import Norm
-from hypersphere.util.option_fields import option
 
 
 class VICReg(Method):
@@ -31,8 +28,8 @@ class VICReg(Method):
         projection: Outputs of the projector.
         layers: Linear layers of the projector.
         invariance: Weight of the mean squared difference of the views.
-        variance: Weight of the variance term.
-        covariance: Weight of the covariance term.
+        variance: Weight of the variance term, which keeps the standard deviation of each dimension above 1.
+        covariance: Weight of the covariances between dimensions.
 
     Example:
         >>> method = hs.methods.VICReg(torch.nn.Flatten(), features=12, hidden=8, projection=4)
@@ -40,19 +37,6 @@ class VICReg(Method):
         >>> sorted(method(hs.methods.Batch(views, torch.arange(6), None)).terms)
         ['vicreg']
     """
-
-    @dataclass(frozen=True)
-    class Options(ProjectorOptions):
-        hidden: int = option(2048, least=1)
-        projection: int = option(2048, least=1)
-        layers: int = option(3, least=1, most=64)
-        """Linear layers of the projector."""
-        invariance: float = option(25.0, least=0)
-        """Weight of the mean squared difference of the views."""
-        variance: float = option(25.0, least=0)
-        """Weight of the variance term, which keeps the standard deviation of each dimension above 1."""
-        covariance: float = option(1.0, least=0)
-        """Weight of the covariances between dimensions."""
 
     recipes = {
         "default": {"energy_layers": ("projector",), "lr": 0.2},
@@ -65,13 +49,13 @@ class VICReg(Method):
         self,
         encoder: nn.Module,
         features: int,
-        hidden: int = Options.hidden,
-        projection: int = Options.projection,
-        layers: int = Options.layers,
+        hidden: Count = 2048,
+        projection: Count = 2048,
+        layers: Few = 3,
         norm: Norm = "batch",
-        invariance: float = Options.invariance,
-        variance: float = Options.variance,
-        covariance: float = Options.covariance,
+        invariance: Weight = 25.0,
+        variance: Weight = 25.0,
+        covariance: Weight = 1.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -1,6 +1,6 @@
 """Types of the options of `hs.pretrain` and `hs.sweep`, for editors and type checkers.
 
-They repeat the fields of `Config` and of the methods' `Options`; a test keeps them the same.
+They repeat the fields of `Config` and the options of the methods; a test keeps them the same.
 """
 
 from collections.abc import Callable, Sequence
