@@ -10,7 +10,7 @@ run = hs.pretrain("byol-mhe", data="digits"); run.encoder    # train an encoder 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 if TYPE_CHECKING:  # the table below, for type checkers and editors; a test compares the two
     from hypersphere import data as data

@@ -29,17 +29,20 @@ class MethodsOptions:
     """Choose a method for these images, and compare methods in recorded runs on similar ones."""
     size: int | None = None
     """With --for: side of the encoder's input in pixels. None: by the size of the images."""
+    epochs: int | None = None
+    """With --for: length of the training. None: as `pretrain` chooses it."""
 
 
 def run(words: Sequence[str]) -> None:
     options = parse("methods", MethodsOptions, words)
     name = options.method
-    if options.for_ is None and options.size is not None:
-        raise UserError("`size` applies to --for: hypersphere methods --for DATA --size 64")
+    for option in ("size", "epochs"):
+        if options.for_ is None and getattr(options, option) is not None:
+            raise UserError(f"`{option}` applies to --for: hypersphere methods --for DATA --{option} 64")
     if options.for_ is not None:
         if name is not None:
             raise UserError(f"give either a method, {name!r}, or --for {options.for_}")
-        _print_choice(options.for_, options.size)
+        _print_choice(options.for_, options.size, options.epochs)
         return
     from hypersphere.config import recipe
     from hypersphere.methods import METHODS, method_class
@@ -58,7 +61,7 @@ def run(words: Sequence[str]) -> None:
     print_next("methods", "NAME")
 
 
-def _print_choice(data: str, size: int | None) -> None:
+def _print_choice(data: str, size: int | None, epochs: int | None) -> None:
     from rich.table import Table
 
     from hypersphere.config import format_value
@@ -67,7 +70,7 @@ def _print_choice(data: str, size: int | None) -> None:
     from hypersphere.util.console import table_console
 
     dataset = Dataset.resolve(DataSpec(data, size=size))
-    choice = recommended_for(dataset, size)
+    choice = recommended_for(dataset, size, epochs)
     if summary := dataset.summary():
         print(summary)
     best = choice.best
@@ -78,9 +81,10 @@ def _print_choice(data: str, size: int | None) -> None:
         given = ", ".join(f"{name} {format_value(value)}" for name, value in run.options.items())
         table.add_row(run.method, *numbers, str(run.seeds), given)
     table_console().print(table)
-    print(f"Recorded on the most similar images, on one {best.device}: the best run of each method. Methods were not")
-    print("tried equally often.")
-    print_next("pretrain", "--data", data, *(() if size is None else ("--size", str(size))))
+    print(f"The best recorded run of each method, on {best.holdout} images, on one {best.device}, in the setting most")
+    print("like yours: number of images, size and epochs. Methods were not tried equally often.")
+    given = [word for name, value in (("--size", size), ("--epochs", epochs)) if value for word in (name, str(value))]
+    print_next("pretrain", "--data", data, *given)
 
 
 def _paper(kind: "type[Method]") -> str:

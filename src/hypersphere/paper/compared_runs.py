@@ -1,4 +1,6 @@
-"""Writes the runs that methods are compared by, for `runs/recommend.py`: results measured on validation images.
+"""Writes the runs that methods are compared by, for `runs/recommend.py`.
+
+Most are measured on validation images. The long runs are the paper's main cells with tuned options, on test images.
 
     python -m hypersphere.paper.compared_runs
 
@@ -14,16 +16,21 @@ from pathlib import Path
 from statistics import mean
 
 import hypersphere.runs.recommend
-from hypersphere.paper.cells import Cell
+from hypersphere.paper.cells import AS_WRITTEN, TUNED, Cell, Protocol
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.evidence import Evidence, measured
 from hypersphere.paper.photographs import PHOTOGRAPHS
+from hypersphere.paper.tables import BYOL, PREDICTOR_A2, UNI
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.runs.recommend import FILE, ComparedRun
 from hypersphere.runs.results import Result, read_results
 
-# training images that are left when validation images are held out, and the side of the encoder's input
-DATASETS = {"cifar10": (45_000, 32), "imagenette-160": (8_969, 128)}
+# training images by what is held out, and the side of the encoder's input
+DATASETS = {
+    "cifar10": ({"validation": 45_000, "test": 50_000}, 32),
+    "imagenette-160": ({"validation": 8_969, "test": 9_469}, 128),
+}
+LONG = (BYOL, UNI, PREDICTOR_A2)
 # Runs of version 0.2.0 on a folder with Imagenette's images at 160 pixels, whose results were written down without a
 # file: hypersphere pretrain METHOD --data imagenette160 --encoder torchvision/resnet18 --size 128 --epochs 200
 # --seed 101, then hypersphere evaluate RUN --probes knn. The k-NN accuracy is that of the val folder.
@@ -31,32 +38,35 @@ _BY_HAND = (("simclr", 76.2), ("byol", 68.9))
 
 
 def compared_runs(results: Sequence[Result]) -> list[ComparedRun]:
-    """The runs of the tables that compare methods and options on validation images, the best first."""
-    evidence, found = Evidence(results), [*_by_hand()]
+    """The runs of the tables that compare methods and options, the best first."""
+    evidence = Evidence(results)
     cells = dict.fromkeys(cell for table in (COMPARISON, TRIALS, PHOTOGRAPHS) for cell in table.cells)
-    found += [run for cell in cells if (run := _compared(cell, evidence)) is not None]
+    compared = [_compared(cell, AS_WRITTEN, evidence) for cell in cells]
+    compared += [_compared(cell, Protocol(tuned=True), evidence) for cell in LONG]
+    found = [*_by_hand(), *(run for run in compared if run is not None)]
     return sorted(found, key=lambda run: (run.setting, -run.knn, run.method))
 
 
 def _by_hand() -> Iterator[ComparedRun]:
     for method, knn in _BY_HAND:
         images = ("imagenette160", 9_469, 128, "torchvision/resnet18", 200)
-        yield ComparedRun(method, {}, *images, knn, None, None, "NVIDIA H200", 1, "version 0.2.0, seed 101")
+        yield ComparedRun(method, {}, *images, knn, None, None, "NVIDIA H200", 1, "test", "version 0.2.0, seed 101")
 
 
-def _compared(cell: Cell, evidence: Evidence) -> ComparedRun | None:
-    runs = [run for run in evidence.of(cell).values() if measured(run, "k-NN") is not None]
+def _compared(cell: Cell, protocol: Protocol, evidence: Evidence) -> ComparedRun | None:
+    runs = [run for run in evidence.of(cell, protocol).values() if measured(run, "k-NN") is not None]
     if not runs:
         return None
     config, (images, side) = runs[0].config, DATASETS[cell.data]
-    options = {name: value for name, value in cell.options.items() if name not in ("holdout", "epochs", "size")}
+    options = {**cell.options, **(TUNED if protocol.tuned else {})}
+    options = {name: value for name, value in options.items() if name not in ("holdout", "epochs", "size")}
     alone = [run.seconds / 60 for run in runs if run.seconds and "shared" not in run.about]
     linear = [value for run in runs if (value := measured(run, "linear-cached")) is not None]
     return ComparedRun(
         method=cell.method,
         options={name: value for name, value in options.items() if name != "encoder"},
         data=cell.data,
-        images=images,
+        images=images[config.holdout],
         side=side,
         encoder=config.encoder,
         epochs=config.epochs,
@@ -65,7 +75,8 @@ def _compared(cell: Cell, evidence: Evidence) -> ComparedRun | None:
         minutes=round(mean(alone), 1) if alone else None,
         device=runs[0].about["device"],
         seeds=len(runs),
-        source=f"hypersphere reproduce, cell {cell.name}",
+        holdout=config.holdout,
+        source=f"hypersphere reproduce, cell {cell.name}{', tuned' * protocol.tuned}",
     )
 
 

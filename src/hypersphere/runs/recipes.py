@@ -31,7 +31,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     dataset.check_options()
     hints, suggested, chosen = dataset.recipe_hints(), {}, ""
     if method is None:
-        choice = recommended_for(dataset, options.get("size"))
+        choice = recommended_for(dataset, options.get("size"), options.get("epochs"))
         method, chosen = choice.method, f"chose {choice}"
         options = coerce_options(method, options)
         if _is_usual(options):
@@ -57,12 +57,14 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
 
 
-def recommended_for(dataset: Dataset, size: int | None = None) -> Recommendation:
-    """The method to train on a dataset, by the number of its images and the side of the encoder's input."""
+def recommended_for(dataset: Dataset, size: int | None = None, epochs: int | None = None) -> Recommendation:
+    """The method to train on a dataset, by its images, the side of the encoder's input, and the length of training."""
     hints = dataset.recipe_hints()
     if hints is None:
-        return recommend(None, size or data_options(dataset.name).get("size") or SIZES[0])
-    return recommend(hints.images, folder_options(hints.images, hints.side, size)["size"])
+        usual = recipe("byol", dataset.name)
+        return recommend(None, size or data_options(dataset.name).get("size") or SIZES[0], epochs or usual.epochs)
+    by_size = folder_options(hints.images, hints.side, size)
+    return recommend(hints.images, by_size["size"], epochs or by_size["epochs"])
 
 
 def _is_usual(options: dict[str, Any]) -> bool:

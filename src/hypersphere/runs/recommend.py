@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from hypersphere.methods.recipes import PHOTOGRAPH
+from hypersphere.util.console import pluralize
 
 FILE = "compared_runs.csv"  # in this package; `paper/compared_runs.py` writes it from results
 NOT_ALONE = frozenset({"supervised", "distill"})  # methods that need labels, or a teacher
@@ -30,6 +31,7 @@ class ComparedRun(NamedTuple):
         minutes: Training time; None if it was not measured alone on its device.
         device: Where it ran.
         seeds: Number of runs.
+        holdout: Which images the accuracies are of: "validation" or "test".
         source: The command or the result that it comes from.
     """
 
@@ -45,6 +47,7 @@ class ComparedRun(NamedTuple):
     minutes: float | None
     device: str
     seeds: int
+    holdout: str
     source: str
 
     @property
@@ -73,10 +76,11 @@ class Recommendation(NamedTuple):
         return self.best.options
 
     def __str__(self) -> str:
-        best, others = self.best, ", ".join(f"{run.method} {run.knn:.1f} %" for run in self.others[:2])
-        compared = f" ({others})" if others else ""
-        setting = f"{best.images:,} images of {best.data} after {best.epochs} epochs"
-        return f"{best.method}: best on {setting}, with k-NN accuracy {best.knn:.1f} %{compared}"
+        best, setting = self.best, f"{self.best.images:,} images of {self.best.data} after {self.best.epochs} epochs"
+        compared = pluralize(1 + len(self.others), "method")
+        others = "".join(f", {run.method} {run.knn:.1f} %" for run in self.others[:2])
+        accuracies = f"k-NN accuracy {best.knn:.1f} %{others}; {pluralize(best.seeds, 'seed')}"
+        return f"{best.method}: best of {compared} on {setting} ({accuracies})"
 
 
 @cache
@@ -93,27 +97,30 @@ def _parsed(row: dict[str, str]) -> ComparedRun:
     return ComparedRun(**{**row, **numbers, "options": json.loads(row["options"])})
 
 
-def recommend(images: int | None, side: int, runs: Sequence[ComparedRun] | None = None) -> Recommendation:
-    """The method with the best k-NN accuracy on the recorded images that are most like the user's.
+def recommend(images: int | None, side: int, epochs: int, runs: Sequence[ComparedRun] | None = None) -> Recommendation:
+    """The method with the best k-NN accuracy in the recorded setting that is most like the user's.
 
     Photographs (more than 64 pixels a side) are compared with photographs only, and smaller images with smaller ones.
-    Among several settings, the one with the most similar number of images counts, then the longest.
+    Among several settings, the one counts whose runs saw the most similar number of images in all epochs together:
+    which method is best depends on the length of training.
 
     Args:
         images: Number of training images; None if it is unknown.
         side: Side of the encoder's input, in pixels.
+        epochs: Length of the training.
         runs: Recorded runs; by default all.
 
     Example:
         >>> from hypersphere.runs.recommend import recommend
-        >>> recommend(images=2_000, side=32).method
-        'byol-uni'
+        >>> [recommend(images=50_000, side=32, epochs=epochs).method for epochs in (50, 300)]
+        ['byol-uni', 'byol']
     """
     known = [run for run in (compared_runs() if runs is None else runs) if run.method not in NOT_ALONE]
     alike = [run for run in known if (run.side > PHOTOGRAPH) == (side > PHOTOGRAPH)]
 
-    def distance(run: ComparedRun) -> tuple[float, int]:
-        return abs(math.log(run.images / max(images, 1))) if images is not None else 0.0, -run.epochs
+    def distance(run: ComparedRun) -> float:
+        shown = run.images if images is None else max(images, 1)
+        return abs(math.log(run.images * run.epochs / (shown * epochs)))
 
     nearest = min(alike, key=distance).setting
     ranked = sorted((run for run in alike if run.setting == nearest), key=lambda run: -run.knn)
