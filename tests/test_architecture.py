@@ -32,6 +32,7 @@ ARROWS = {  # each package, or module at the top, and those before it that it im
         "distributed",
         "evaluate",
         "kernels",
+        "losses",
         "methods",
         "nn",
         "optim",

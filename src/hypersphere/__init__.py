@@ -34,6 +34,12 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.inference.energies import energies as energies
     from hypersphere.inference.exporting import export as export
     from hypersphere.inference.loading import load as load
+    from hypersphere.losses import byol_loss as byol_loss
+    from hypersphere.losses import info_nce as info_nce
+    from hypersphere.losses import koleo as koleo
+    from hypersphere.losses import nt_xent as nt_xent
+    from hypersphere.losses import sigreg as sigreg
+    from hypersphere.losses import variance_covariance as variance_covariance
     from hypersphere.regularize import EnergyRegularizer as EnergyRegularizer
     from hypersphere.regularize import OrthogonalityRegularizer as OrthogonalityRegularizer
     from hypersphere.runs.pretraining import pretrain as pretrain
@@ -41,15 +47,9 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.runs.run import Run as Run
     from hypersphere.runs.run import load_run as load_run
     from hypersphere.sphere import alignment as alignment
-    from hypersphere.sphere import byol_loss as byol_loss
     from hypersphere.sphere import effective_rank as effective_rank
     from hypersphere.sphere import hyperspherical_energy as hyperspherical_energy
-    from hypersphere.sphere import info_nce as info_nce
-    from hypersphere.sphere import koleo as koleo
-    from hypersphere.sphere import nt_xent as nt_xent
-    from hypersphere.sphere import sigreg as sigreg
     from hypersphere.sphere import uniformity as uniformity
-    from hypersphere.sphere import variance_covariance as variance_covariance
     from hypersphere.sweeps.grid import sweep as sweep
 
 # Every public name and its module. A name equal to its module is that package.
@@ -78,12 +78,12 @@ _PUBLIC = {
     "uniformity": "sphere",
     "alignment": "sphere",
     "effective_rank": "sphere",
-    "byol_loss": "sphere",
-    "info_nce": "sphere",
-    "nt_xent": "sphere",
-    "koleo": "sphere",
-    "sigreg": "sphere",
-    "variance_covariance": "sphere",
+    "byol_loss": "losses",
+    "info_nce": "losses",
+    "nt_xent": "losses",
+    "koleo": "losses",
+    "sigreg": "losses",
+    "variance_covariance": "losses",
     # packages
     "data": "data",
     "distributed": "distributed",

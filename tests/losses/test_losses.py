@@ -273,3 +273,11 @@ def test_every_method_calls_a_loss_from_here():
         finally:
             names[function] = original
         torch.testing.assert_close(tripled, 3 * twin(batch).loss)
+
+
+def test_losses_are_still_found_where_version_0_2_had_them():
+    for name in ("byol_loss", "info_nce", "koleo", "nt_xent", "sigreg", "spherical_mmd", "variance_covariance"):
+        with pytest.warns(DeprecationWarning, match=f"{name} is now in hypersphere.losses"):
+            assert getattr(hs.sphere, name) is getattr(losses, name)
+    with pytest.raises(AttributeError, match="no attribute 'hinge'"):
+        hs.sphere.hinge  # noqa: B018

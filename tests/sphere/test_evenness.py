@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from hypersphere.sphere import hyperspherical_energy, spherical_mmd, uniformity
+from hypersphere.losses import spherical_mmd
+from hypersphere.sphere import hyperspherical_energy, uniformity
 from hypersphere.sphere.evenness import even_energy, even_uniformity
 
 

@@ -83,8 +83,8 @@ def _print_choice(data: str, size: int | None, epochs: int | None) -> None:
     table_console().print(table)
     print(f"The best recorded run of each method, on {best.holdout} images, on one {best.device}, in the setting most")
     print("like yours: number of images, size and epochs. Methods were not tried equally often.")
-    given = [word for name, value in (("--size", size), ("--epochs", epochs)) if value for word in (name, str(value))]
-    print_next("pretrain", "--data", data, *given)
+    lengths = {"--size": size, "--epochs": epochs}
+    print_next("pretrain", "--data", data, *(str(x) for item in lengths.items() if item[1] for x in item))
 
 
 def _paper(kind: "type[Method]") -> str:

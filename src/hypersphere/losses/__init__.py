@@ -5,37 +5,17 @@
 May import: distributed, sphere, util.
 """
 
-from hypersphere.losses.modules import (
-    AlignmentLoss,
-    BarlowTwinsLoss,
-    BYOLLoss,
-    DCLLoss,
-    EnergyLoss,
-    InfoNCELoss,
-    KoLeoLoss,
-    NegativeCosineLoss,
-    NTXentLoss,
-    SphericalMMDLoss,
-    UniformityLoss,
-    VarianceCovarianceLoss,
-    VICRegLoss,
-)
-from hypersphere.losses.pairs import barlow_loss, dcl, negative_cosine, vicreg_loss
-from hypersphere.losses.prototypes import DINOLoss, SwAVLoss, dino_loss, swapped_prediction, swav_loss
-from hypersphere.losses.queue import MoCoLoss, moco_loss
-from hypersphere.sphere import (
-    alignment,
-    byol_loss,
-    hyperspherical_energy,
-    info_nce,
-    koleo,
-    nt_xent,
-    sigreg,
-    spherical_mmd,
-    uniformity,
-    variance_covariance,
-)
-from hypersphere.sphere.spread import SigregLoss
+from hypersphere.losses.barlow import BarlowTwinsLoss, barlow_loss
+from hypersphere.losses.byol import BYOLLoss, NegativeCosineLoss, byol_loss, negative_cosine
+from hypersphere.losses.contrastive import DCLLoss, InfoNCELoss, NTXentLoss, dcl, info_nce, nt_xent
+from hypersphere.losses.dino import DINOLoss, dino_loss
+from hypersphere.losses.measures import AlignmentLoss, EnergyLoss, UniformityLoss
+from hypersphere.losses.moco import MoCoLoss, moco_loss
+from hypersphere.losses.prototypes import swapped_prediction
+from hypersphere.losses.spread import KoLeoLoss, SigregLoss, SphericalMMDLoss, koleo, sigreg, spherical_mmd
+from hypersphere.losses.swav import SwAVLoss, swav_loss
+from hypersphere.losses.vicreg import VarianceCovarianceLoss, VICRegLoss, variance_covariance, vicreg_loss
+from hypersphere.sphere import alignment, hyperspherical_energy, uniformity
 
 __all__ = [
     "AlignmentLoss",

@@ -2,13 +2,13 @@
 
 from torch import Tensor, nn
 
+from hypersphere.losses import byol_loss
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import Count, Share
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, ema_update, make_target, mlp, on_side_stream
 from hypersphere.nn.norm import Norm
 from hypersphere.optim import rising
-from hypersphere.sphere import byol_loss
 
 
 class BYOL(Method):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.losses import dino_loss
-from hypersphere.losses.prototypes import move_centre
+from hypersphere.losses.dino import move_centre
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import Count, Positive, Several, Share
 from hypersphere.methods.prototypes import Prototypes

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import gather, world_size
 from hypersphere.losses import moco_loss
-from hypersphere.losses.queue import enqueue
+from hypersphere.losses.moco import enqueue
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import Count, Positive, Share
 from hypersphere.methods.recipes import SGD, SMALL_HEADS, TRANSFORMER

@@ -3,13 +3,12 @@
 from torch import nn
 
 from hypersphere.distributed.collectives import gather
-from hypersphere.losses import dcl
+from hypersphere.losses import dcl, nt_xent
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import Count, Positive
 from hypersphere.methods.recipes import SMALL_HEADS, TRANSFORMER
 from hypersphere.nn import each_view, mlp
 from hypersphere.nn.norm import Norm
-from hypersphere.sphere import nt_xent
 
 
 class SimCLR(Method):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import gather
 from hypersphere.losses import swav_loss
-from hypersphere.losses.queue import enqueue
+from hypersphere.losses.moco import enqueue
 from hypersphere.methods.base import Batch, Method, Step
 from hypersphere.methods.options import Count, Positive, Several
 from hypersphere.methods.prototypes import Prototypes

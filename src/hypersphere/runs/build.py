@@ -19,6 +19,7 @@ from hypersphere.data.loader import center_view
 from hypersphere.distributed.collectives import world_size
 from hypersphere.errors import UserError, first_line
 from hypersphere.evaluate.features import encode, frozen
+from hypersphere.losses import SigregLoss, koleo, spherical_mmd, variance_covariance
 from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss, method_class
 from hypersphere.methods.base import HEADS
 from hypersphere.methods.options import PROVIDED, accepted_parameters
@@ -28,9 +29,7 @@ from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.runs.initial_weights import load_initial_weights
 from hypersphere.runs.machine import Execution
-from hypersphere.sphere import koleo, spherical_mmd, variance_covariance
 from hypersphere.sphere.measures import uniformity_by_rows
-from hypersphere.sphere.spread import SigregLoss
 from hypersphere.train import Plan, Trainer
 from hypersphere.util.references import import_subclass
 from hypersphere.views import POLICIES, ViewPipeline, Views, with_small_crops

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypersphere.distributed.collectives import gather
-from hypersphere.sphere.losses import check_views
+from hypersphere.losses.contrastive import check_views
 from hypersphere.sphere.measures import check_points
 from hypersphere.sphere.pairwise import row_logsumexp
 from hypersphere.sphere.unit import unit

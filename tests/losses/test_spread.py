@@ -7,10 +7,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import hypersphere as hs
+from hypersphere.losses import SigregLoss
+from hypersphere.losses.spread import random_directions
 from hypersphere.sphere import pairwise
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.potentials import floor
-from hypersphere.sphere.spread import SigregLoss, random_directions
 from tests.sphere import reference
 
 

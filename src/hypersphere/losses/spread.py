@@ -1,4 +1,4 @@
-"""Other losses that spread features, to compare the uniformity loss with: VICReg, KoLeo, SIGReg, spherical MMD.
+"""Other losses that spread features, to compare the uniformity loss with: KoLeo, SIGReg, spherical MMD.
 
 Shapes: x is N (points) × D (dimensions). Half precision is computed and returned in float32, under autocast too.
 """
@@ -10,86 +10,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hypersphere.sphere.evenness import even_uniformity
-from hypersphere.sphere.measures import check_points, uniformity_by_rows
+from hypersphere.sphere.measures import (
+    check_points,
+    uniformity_by_rows,
+)
 from hypersphere.sphere.pairwise import nearest
 from hypersphere.sphere.potentials import floor
 from hypersphere.sphere.unit import to_full_precision, unit, without_autocast
 from hypersphere.util.random_numbers import SKETCH, normals
 
-VARIANCE_EPS = 1e-4  # VICReg's ε: keeps the slope of √ finite if a dimension is constant
-AT_ONCE = 2**24  # cosines in memory at a time
 INTEGRAL_END, INTEGRAL_NODES = 5.0, 9  # right half of the Epps–Pulley integral: 17 nodes on [−5, 5], as published
-
-
-def variance_covariance(x: Tensor, variance: float = 1.0, covariance: float = 0.04, gamma: float = 1.0) -> Tensor:
-    """VICReg's variance and covariance terms, weighted (Bardes et al., 2022, eqs. 1 and 4).
-
-    v = 1/D · Σⱼ max(0, γ − √(Var(xⱼ) + 10⁻⁴)) and c = 1/D · Σ_{i≠j} Cov(xᵢ, xⱼ)², with covariances divided by N − 1. If
-    all points coincide, v is γ − 0.01 and the gradient is 0. Memory is O(D²).
-
-    Args:
-        x: Features of shape (N, D), any float dtype; rows are not normalized.
-        variance: Weight of v. The defaults have the published ratio of 25 : 1.
-        covariance: Weight of c.
-        gamma: Standard deviation that v asks for in each dimension.
-
-    Returns:
-        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision.
-
-    Raises:
-        TypeError: If `x` is not a tensor.
-        ValueError: If `x` is not a floating-point matrix of at least two rows, or a weight is negative or not finite.
-
-    Example:
-        >>> x = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-        >>> hs.variance_covariance(x).item()
-        0.0
-    """
-    check_points(x, "x")
-    for name, value in (("variance", variance), ("covariance", covariance), ("gamma", gamma)):
-        if not 0 <= value < math.inf:  # math.isfinite stops torch.compile
-            raise ValueError(f"{name} must be finite and at least 0, got {value}")
-    n, d = x.shape
-    if n < 2:
-        raise ValueError(f"variance_covariance needs at least two points, got {n}: one has no variance")
-    points = to_full_precision(x)
-    centred = points - points.mean(dim=0)
-    with without_autocast(x):
-        matrix = centred.T @ centred / (n - 1)
-    deviation = (matrix.diagonal() + VARIANCE_EPS).sqrt()
-    others = matrix - matrix.diagonal().diag_embed()
-    return variance * (gamma - deviation).relu().mean() + covariance * others.square().sum() / d
-
-
-def spherical_mmd(x: Tensor, t: float = 2.0) -> Tensor:
-    """Squared maximum mean discrepancy of features from the uniform distribution on the sphere (Gretton et al., 2012).
-
-    The kernel is k(x, y) = exp(−t ‖x − y‖²). If u is uniform, E k(x, u) = c is the same for all x. The unbiased
-    estimate is therefore the mean of k over the pairs i ≠ j minus c, which is exp(`uniformity`) − c. Its gradient is
-    that of `uniformity` times exp(uniformity): it fades as the features become even.
-
-    Args:
-        x: Features of shape (N, D), any float dtype; rows are normalized to unit length.
-        t: Scale of the kernel.
-
-    Returns:
-        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision. 0 on average if the
-        features are uniform, and below 0 if they are more even than random ones.
-
-    Raises:
-        TypeError: If `x` is not a tensor.
-        ValueError: If `x` is not a floating-point matrix of at least two rows, or `t` is not above 0.
-
-    Example:
-        >>> round(hs.losses.spherical_mmd(torch.ones(4, 16)).item(), 2)  # all features coincide: 1 - c
-        0.97
-    """
-    check_points(x, "x")
-    if len(x) < 2:
-        raise ValueError(f"spherical_mmd needs at least two points, got {len(x)}: there is no pair")
-    if not 0 < t < math.inf:
-        raise ValueError(f"t must be finite and above 0, got {t}")
-    return uniformity_by_rows(x, t).exp() - math.exp(even_uniformity(x.shape[1], t))
+AT_ONCE = 2**24  # cosines in memory at a time
 
 
 def koleo(x: Tensor) -> Tensor:
@@ -126,6 +57,68 @@ def _log(x: Tensor, least: float) -> Tensor:
     """log x; below `least`, the tangent there."""
     inside = x < least
     return torch.where(inside, math.log(least) + x / least - 1, torch.where(inside, 1, x).log())
+
+
+class KoLeoLoss(nn.Module):
+    """`koleo` as a module: of the features of one view.
+
+    Example:
+        >>> round(hs.losses.KoLeoLoss()(torch.eye(4)).item(), 4)
+        -0.3466
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return koleo(x)
+
+
+def spherical_mmd(x: Tensor, t: float = 2.0) -> Tensor:
+    """Squared maximum mean discrepancy of features from the uniform distribution on the sphere (Gretton et al., 2012).
+
+    The kernel is k(x, y) = exp(−t ‖x − y‖²). If u is uniform, E k(x, u) = c is the same for all x. The unbiased
+    estimate is therefore the mean of k over the pairs i ≠ j minus c, which is exp(`uniformity`) − c. Its gradient is
+    that of `uniformity` times exp(uniformity): it fades as the features become even.
+
+    Args:
+        x: Features of shape (N, D), any float dtype; rows are normalized to unit length.
+        t: Scale of the kernel.
+
+    Returns:
+        A scalar tensor, differentiable with respect to `x`; float32 if `x` is half precision. 0 on average if the
+        features are uniform, and below 0 if they are more even than random ones.
+
+    Raises:
+        TypeError: If `x` is not a tensor.
+        ValueError: If `x` is not a floating-point matrix of at least two rows, or `t` is not above 0.
+
+    Example:
+        >>> round(hs.losses.spherical_mmd(torch.ones(4, 16)).item(), 2)  # all features coincide: 1 - c
+        0.97
+    """
+    check_points(x, "x")
+    if len(x) < 2:
+        raise ValueError(f"spherical_mmd needs at least two points, got {len(x)}: there is no pair")
+    if not 0 < t < math.inf:
+        raise ValueError(f"t must be finite and above 0, got {t}")
+    return uniformity_by_rows(x, t).exp() - math.exp(even_uniformity(x.shape[1], t))
+
+
+class SphericalMMDLoss(nn.Module):
+    """`spherical_mmd` as a module: of the features of one view.
+
+    Args:
+        t: Scale of the kernel.
+
+    Example:
+        >>> round(hs.losses.SphericalMMDLoss()(torch.ones(4, 16)).item(), 2)
+        0.97
+    """
+
+    def __init__(self, t: float = 2.0) -> None:
+        super().__init__()
+        self.t = t
+
+    def forward(self, x: Tensor) -> Tensor:
+        return spherical_mmd(x, self.t)
 
 
 def sigreg(x: Tensor, directions: int = 256, seed: int = 0, step: int | Tensor = 0) -> Tensor:
