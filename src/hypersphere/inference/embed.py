@@ -1,6 +1,5 @@
 """Embed all images of a dataset into a file, row by row, so that memory use stays constant."""
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -16,7 +15,7 @@ from hypersphere.data.everything import Everything
 from hypersphere.data.unreadable import none_readable, replace_unreadable
 from hypersphere.data.worker_stream import Stream, default_workers
 from hypersphere.errors import UserError
-from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
+from hypersphere.inference.embedding_files import VectorBatch, Write, check_output, is_text, rows_at_once, writer
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.runs.preprocess import AT_ONCE
 from hypersphere.util.console import Progress, progress_bar
@@ -78,8 +77,8 @@ def embed(
         progress_bar(f"embedding {printable(images)}", len(files), 0, progress) as bar,
     ):
         about, labelled = _about(loaded, images), any(files.labels)
-        with _closing(writer(scratch, out.suffix, loaded.features, about, names_are_text, labelled)) as file:
-            rows = _write(file, encoded(loaded, stream, bar, files.labels), rows_at_once(loaded.features))
+        with writer(scratch, out.suffix, loaded.features, about, names_are_text, labelled) as write:
+            rows = _write(write, encoded(loaded, stream, bar, files.labels), rows_at_once(loaded.features))
         if not rows:
             raise none_readable(len(files), stream.unreadable)
     remember(out)
@@ -121,16 +120,6 @@ def _about(loaded: Loaded, images: str) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _closing(file: Writer) -> Iterator[Writer]:
-    try:
-        yield file
-        file.finish()
-    except BaseException:
-        file.discard()
-        raise
-
-
 def encoded(loaded: Loaded, stream: Stream, bar: Progress, labels: Sequence[str]) -> Iterator[VectorBatch]:
     for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
@@ -141,7 +130,7 @@ def encoded(loaded: Loaded, stream: Stream, bar: Progress, labels: Sequence[str]
         bar.update(int(sample[-1]) + 1)
 
 
-def _write(file: Writer, pieces: Iterator[VectorBatch], at_once: int) -> int:
+def _write(write: Write, pieces: Iterator[VectorBatch], at_once: int) -> int:
     """Write `at_once` rows at a time; return the total number of rows."""
     waiting: list[VectorBatch] = []
     rows = 0
@@ -149,10 +138,10 @@ def _write(file: Writer, pieces: Iterator[VectorBatch], at_once: int) -> int:
         waiting.append(piece)
         rows += len(piece.paths)
         if sum(len(one.paths) for one in waiting) >= at_once:
-            file.write(_joined(waiting))
+            write(_joined(waiting))
             waiting.clear()
     if waiting:
-        file.write(_joined(waiting))
+        write(_joined(waiting))
     return rows
 
 
