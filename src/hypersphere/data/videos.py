@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from hypersphere.data.bands import Unreadable
-from hypersphere.errors import UserError, first_line
+from hypersphere.errors import first_line
+from hypersphere.util.optional import require
 
 SUFFIXES = {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".mts"}
 # Of FFmpeg's formats, those of `SUFFIXES`: others, such as playlists, may open further files or addresses.
@@ -28,10 +29,7 @@ def frames_of(video: Path, count: int) -> list[str]:
 
 
 def check_installed() -> None:
-    try:
-        import av  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
-    except ImportError:
-        raise UserError("reading videos needs PyAV: pip install 'hypersphere[video]'") from None
+    require("av", "reading videos", "'hypersphere[video]'")
 
 
 def read_frame(name: str) -> bytes:

@@ -31,6 +31,7 @@ from hypersphere.nn.weights import CARD
 from hypersphere.util.array_files import checked_header, open_array, read_header
 from hypersphere.util.console import notify
 from hypersphere.util.files import check_file
+from hypersphere.util.optional import require
 from hypersphere.util.records import check_record
 
 ABOUT = "hypersphere"  # the metadata key, or the array, that holds provenance as JSON
@@ -257,15 +258,11 @@ def _rows(name: str, path: Path, member: str | None, step: int) -> Iterator[np.n
 
 
 def _pyarrow(path: Path) -> Any:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-    except ImportError:
-        raise UserError(f"{path}: .parquet needs pyarrow: pip install 'hypersphere[parquet]', or use .npz") from None
-    return pyarrow
+    return require("pyarrow", f"{path}: .parquet", "'hypersphere[parquet]', or use .npz")
 
 
 def _batches(path: Path, columns: list[str], rows: int) -> Iterator[Any]:
-    from pyarrow import parquet
+    from pyarrow import parquet  # type: ignore[import-untyped]
 
     options = {"pre_buffer": False, "page_checksum_verification": True}  # a buffer would keep everything that was read
     with parquet.ParquetFile(path, **options) as file:
