@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hypersphere.data.bands import Unreadable
-from hypersphere.errors import first_line
+from hypersphere.data.bands import Unreadable, errors_as_unreadable
 from hypersphere.util.optional import require
 
 SUFFIXES = {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".mts"}
@@ -43,12 +42,8 @@ def read_frame(name: str) -> bytes:
     check_installed()
     if not os.path.isfile(found["video"]):
         raise Unreadable("file not found")
-    try:
+    with errors_as_unreadable():
         frame = _frame(found["video"], (int(found["number"]) - 0.5) / int(found["count"]))
-    except Unreadable:
-        raise
-    except Exception as error:  # decoders raise all kinds of errors
-        raise Unreadable(first_line(error)) from None
     file = io.BytesIO()
     np.save(file, frame)
     return file.getvalue()

@@ -210,8 +210,8 @@ def _check_onnx() -> None:
 def _convert(encoder: nn.Module, images: torch.Tensor, file: Path, output: str) -> None:
     options: Any = {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False, "verbose": False}
     names: Any = {"input_names": ["images"], "output_names": [output]}
-    with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        warnings.simplefilter("ignore")  # the exporter warns about its own code
+    quietly = warnings.catch_warnings(action="ignore")  # the exporter warns about its own code
+    with quietly, open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         try:
             torch.onnx.export(encoder, (images,), file, dynamo=True, **options, **names)
         except torch.onnx.OnnxExporterError as error:
