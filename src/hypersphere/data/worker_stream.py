@@ -60,6 +60,7 @@ class Reader(Protocol):
 
     def fingerprint(self) -> str | None:
         """A hash that changes if the files or the way of reading them change; None if the images are not files."""
+        return None
 
 
 class FileReader:
