@@ -67,8 +67,6 @@ class Config(
 
     method: str = "byol"
     """Method: a name (`hypersphere methods` lists them), or your own, as package.module:Class."""
-    extra: tuple[str, ...] = ()
-    """Deprecated: pass options of your own method by their names. Options as name=value."""
     out: Path | None = option(None, hashed=False)
     """Folder of the run (None: a new one in runs/)."""
 
@@ -135,6 +133,8 @@ class Config(
         saved = dict(saved)
         method = saved.get("method", Config.method)
         kind = _saved_type(method)
+        if "extra" not in _declared(kind) and saved.pop("extra", None):  # an option of versions 0.1.0 and 0.2.0
+            raise UserError("the option `extra` was removed: load the run with version 0.2.0, or train it again")
         known = {name: value for name, value in saved.items() if name in _declared(kind)}
         unused = {}
         for name, value in saved.items():

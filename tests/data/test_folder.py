@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from hypersphere.data.folder import Listing, find_images, list_folder
+from hypersphere.data.folder import Listing, find_images
 from hypersphere.data.unreadable import report_unreadable, unreadable_in
 from hypersphere.errors import UserError
 from hypersphere.util.text import printable
+from tests.folders import list_folder
 
 
 def touch(folder, *names):

@@ -3,10 +3,10 @@ import warnings
 import pytest
 import torch
 
-from hypersphere.data.folder import list_folder
 from hypersphere.data.loader import Crops, StreamLoader
 from hypersphere.train import Plan
 from hypersphere.views import folder_pipeline
+from tests.folders import list_folder
 from tests.pictures import draw
 
 CPU = torch.device("cpu")

@@ -13,11 +13,11 @@ from PIL import Image
 
 from hypersphere.data import pixel_cache
 from hypersphere.data.decode import Unreadable
-from hypersphere.data.folder import list_folder
 from hypersphere.data.loader import PackedCrops, StreamLoader
 from hypersphere.data.pixel_cache import keep_decoded
 from hypersphere.errors import UserError
 from hypersphere.views import folder_pipeline
+from tests.folders import list_folder
 
 CPU = torch.device("cpu")
 SIDES = [(40, 30), (25, 60), (33, 33), (64, 48), (90, 20), (31, 47), (50, 50)]

@@ -212,10 +212,9 @@ def test_a_long_file_is_read_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(embedding_files, "PIECE", 2**16)
     path = tmp_path / "long.parquet"
     about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/"}
-    file = embedding_files.writer(path, ".parquet", 64, about, True)
-    for n in range(40):
-        file.write(VectorBatch([f"{n}/{m}" for m in range(256)], np.random.default_rng(n).standard_normal((256, 64))))
-    file.finish()
+    with embedding_files.writer(path, ".parquet", 64, about, True) as write:
+        for n in range(40):
+            write(VectorBatch([f"{n}/{m}" for m in range(256)], np.random.default_rng(n).standard_normal((256, 64))))
     before, most = pyarrow.total_allocated_bytes(), 0
     for piece in read_vectors(path).pieces():
         assert len(piece.paths) <= 256

@@ -15,7 +15,7 @@ from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.inference.embed import embed
 from hypersphere.inference.neighbours import Found, Neighbour, neighbours
-from hypersphere.report.gallery import gallery, write_gallery
+from hypersphere.report.gallery import NEIGHBOURS, neighbour_sections, page_of, write_sections
 from tests.inference.hands import KINDS, by_hand, rows, told
 from tests.pictures import draw
 from tests.tree import Tree
@@ -64,7 +64,7 @@ def test_images_in_tar_files_are_as_those_in_a_folder(run, drawn, tmp_path, monk
     assert same.neighbours[0].cosine == pytest.approx(1)
     assert [n.path for n in one.neighbours[:3]] == [n.path for n in same.neighbours[1:]]
     page = tmp_path / "page.html"
-    write_gallery(page, [one], str(tmp_path / "out.npz"))
+    write_sections(page, "Nearest", NEIGHBOURS, neighbour_sections([one]), str(tmp_path / "out.npz"))
     assert page.read_text().count("url(data:image/png;base64,") == 5
     embed(run, "tars/0.tar", tmp_path / "half.npz", device="cpu")
     (other,) = neighbours(tmp_path / "half.npz", [f"tars/{names[-1]}"], count=9)  # of the other tar: it is encoded
@@ -72,7 +72,7 @@ def test_images_in_tar_files_are_as_those_in_a_folder(run, drawn, tmp_path, monk
         n.path for n in neighbours(tmp_path / "half.npz", [paths[-1]], count=9)[0].neighbours
     ]
     (tmp_path / "tars/1.tar").unlink()
-    assert "file not found" in gallery([other], "half.npz")
+    assert "file not found" in page_of("Nearest", NEIGHBOURS, neighbour_sections([other]))
     with pytest.raises(UserError, match=r"1\.tar::.* cannot be read \(file not found\)"):
         neighbours(tmp_path / "half.npz", [f"tars/{names[-1]}"])
 
@@ -144,7 +144,8 @@ def test_the_page_has_the_pictures_and_needs_nothing_else(digits, drawn, tmp_pat
 def test_nothing_in_a_name_is_taken_for_markup_and_what_vanished_is_told(tmp_path):
     nasty = tmp_path / "<img src=x onerror=alert(1)>&$title.png"
     Image.new("RGB", (300, 100), "red").save(nasty)
-    page = Tree(gallery([Found(nasty, [Neighbour(tmp_path / "gone.png", -0.5)])], "<b>"))
+    found = [Found(nasty, [Neighbour(tmp_path / "gone.png", -0.5)])]
+    page = Tree(page_of("Nearest neighbours in <b>", NEIGHBOURS, neighbour_sections(found)))
     assert "Nearest neighbours in <b>" in page.said()
     assert nasty.name in " ".join(page.said())
     assert {"img", "b"}.isdisjoint(tag for tag, _ in page.elements)

@@ -22,9 +22,8 @@ ABOUT = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/photos"}
 
 def written(path, vectors):
     """A file of these vectors, whose images are /photos/0, /photos/1, …"""
-    file = writer(path, path.suffix, vectors.shape[1], ABOUT, True)
-    file.write(VectorBatch([str(n) for n in range(len(vectors))], np.asarray(vectors, np.float32)))
-    file.finish()
+    with writer(path, path.suffix, vectors.shape[1], ABOUT, True) as write:
+        write(VectorBatch([str(n) for n in range(len(vectors))], np.asarray(vectors, np.float32)))
     return path
 
 

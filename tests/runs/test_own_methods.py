@@ -303,29 +303,13 @@ def test_options_of_ones_own_method_can_be_swept(own_folder):
         hs.sweep("own_nets:Mine", "digits", over={"shere": [1]}, **small)
 
 
-def test_extra_still_works_with_a_warning(own_folder, capsys):
+def test_a_run_with_the_removed_option_extra_is_refused(own_folder):
     (own_folder / "own_nets.py").write_text(METHOD)
-    words = [*OWN, "--extra"]
-    with pytest.warns(DeprecationWarning, match="`extra` is deprecated: pass options by their names"):
-        assert main([*words, "share=0.25", "kind=hard", "deep=[1, 2]"]) == 0
-    run = hs.load_run("run")
-    assert run.method.told == (0.25, "hard", [1, 2])
-    options = {"share": 0.25, "kind": "hard", "deep": [1, 2]}
-    with pytest.warns(DeprecationWarning, match="`extra` is deprecated"):
-        twin = hs.pretrain(
-            "own_nets:Mine", data="digits", encoder=SMALL_ENCODER, epochs=1, extra=options, progress=False
-        )
-    assert twin.config.hash == run.config.hash
-    choices = "projection, share, kind, deep"
-    for word in ("sheer=1", "share", "hidden=3", "encoder=3"):
-        with pytest.raises(UserError) as error:
-            build_method(run.config.replace(extra=(word,)), 1)
-        told = f"`extra` must be name=value with an option of Mine (choose from {choices}), got {word!r}"
-        assert str(error.value) == told
-    with pytest.raises(UserError, match="`extra` has kind twice"):
-        build_method(run.config.replace(extra=("kind=a", "kind=b")), 1)
-    method = build_method(run.config.replace(extra=("share=false", "kind=True", "deep=none")), 1)
-    assert method.told == (False, True, "none")
+    config = recipe("own_nets:Mine", "digits")
+    saved = {**config.to_json(), "extra": []}
+    assert Config.from_json(saved).hash == config.hash
+    with pytest.raises(UserError, match="the option `extra` was removed: load the run with"):
+        Config.from_json({**saved, "extra": ["share=0.25"]})
 
 
 DECLARED = '''

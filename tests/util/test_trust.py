@@ -223,9 +223,8 @@ def test_images_that_a_strangers_embeddings_name_are_not_shown(stranger, server)
     for n in range(2):
         draw(folder / f"{n}.png", n, (200, 100, 0))
     about = {"encoder": "dl", "weights": "", "preprocess": {}, "cwd": str(folder)}
-    file = writer(Path("x.npz"), ".npz", 3, about, names_are_text=True)
-    file.write(VectorBatch(["0.png", "1.png", f"{url}/x.tar::0+9::a.png"], np.eye(3)))
-    file.finish()
+    with writer(Path("x.npz"), ".npz", 3, about, names_are_text=True) as write:
+        write(VectorBatch(["0.png", "1.png", f"{url}/x.tar::0+9::a.png"], np.eye(3)))
     assert main(["neighbours", "x.npz", "0.png", "--page", "page.html"]) == 0
     page = (folder / "page.html").read_text()
     assert (page.count("data:image/png"), page.count("not read without --trust")) == (1, 2)

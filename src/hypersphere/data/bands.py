@@ -1,13 +1,16 @@
 """Images that Pillow reads only in part: TIFF files with more channels or bits, 16-bit colour PNG, and .npy files."""
 
+import contextlib
 import importlib.util
 import io
 import warnings
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
 import torch
 
+from hypersphere.errors import first_line
 from hypersphere.util.array_files import read_header
 
 WHITE = 65535  # default value of white in images of more than 8 bits
@@ -26,6 +29,20 @@ COLOURS = {0: 1, 1: 1, 3: 1, 4: 1, 5: 4}  # by PHOTOMETRIC: grey, palette, mask,
 
 class Unreadable(Exception):
     """An image cannot be used; the message is the reason."""
+
+
+@contextlib.contextmanager
+def errors_as_unreadable() -> Iterator[None]:
+    """Raise any error of a decoder as `Unreadable`, and ignore warnings about large images and odd metadata."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    except Unreadable:
+        raise
+    except FileNotFoundError:
+        raise Unreadable("file not found") from None
+    except Exception as error:
+        raise Unreadable(first_line(error)) from None
 
 
 def has_bands(file: IO[bytes]) -> bool:
@@ -49,8 +66,7 @@ def _is_plain_tiff(file: IO[bytes]) -> bool:
     from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             file.seek(0)
             start = file.read(8)
             tags = ImageFileDirectory_v2(start + file.read(8) if b"+" in start[2:4] else start)

@@ -18,6 +18,7 @@ from hypersphere.data.bands import (
     ARRAY,
     WHITE,
     Unreadable,
+    errors_as_unreadable,
     has_bands,
     header_of,
     in_number,
@@ -25,7 +26,6 @@ from hypersphere.data.bands import (
     to_bytes,
     wrong_number,
 )
-from hypersphere.errors import first_line
 
 __all__ = [
     "HEIF",
@@ -60,25 +60,18 @@ def read_image(file: Path | IO[bytes] | bytes, side: int | None = None, white: i
     """
     from PIL import Image, UnidentifiedImageError
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings about large images and odd metadata
+    with errors_as_unreadable():
+        try:
             image = open_image(io.BytesIO(_content(file)) if isinstance(file, Path | bytes) else file)
             if side is not None and image.format == "JPEG":
                 scale = max(1, min(image.size) // side)
                 image.draft("RGB", (image.width // scale, image.height // scale))
             image.load()
             return as_rgb(image, white)
-    except Unreadable:
-        raise
-    except UnidentifiedImageError:
-        raise Unreadable("not an image") from None
-    except Image.DecompressionBombError:
-        raise Unreadable("too large: more than 179 megapixels") from None
-    except FileNotFoundError:
-        raise Unreadable("file not found") from None
-    except Exception as error:  # decoders raise all kinds of errors
-        raise Unreadable(first_line(error)) from None
+        except UnidentifiedImageError:
+            raise Unreadable("not an image") from None
+        except Image.DecompressionBombError:
+            raise Unreadable("too large: more than 179 megapixels") from None
 
 
 def open_image(file: IO[bytes]) -> Any:
@@ -159,16 +152,10 @@ def read_pixels(
     )
 
 
+@errors_as_unreadable()
 def _bands(content: bytes, white: int | None, channels: int) -> Tensor:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            pixels = in_number(to_bytes(read_bands(io.BytesIO(content)), white), channels)
-            return torch.from_numpy(np.ascontiguousarray(pixels))
-    except Unreadable:
-        raise
-    except Exception as error:  # decoders raise all kinds of errors
-        raise Unreadable(first_line(error)) from None
+    pixels = in_number(to_bytes(read_bands(io.BytesIO(content)), white), channels)
+    return torch.from_numpy(np.ascontiguousarray(pixels))
 
 
 def is_grey(image: Any) -> bool:
@@ -183,10 +170,8 @@ def preview(file: Path | bytes, side: int | None = None, white: int | None = Non
     content = _content(file)
     if not has_bands(io.BytesIO(content)):
         return read_image(content, side, white)
-    try:
+    with errors_as_unreadable():
         bands = to_bytes(read_bands(io.BytesIO(content)), white)
-    except Exception as error:  # decoders raise all kinds of errors
-        raise Unreadable(first_line(error)) from None
     return Image.fromarray(bands[0] if len(bands) < 3 else np.ascontiguousarray(np.moveaxis(bands[:3], 0, 2)))
 
 
@@ -245,8 +230,7 @@ def open_file(path: Path) -> IO[bytes]:
 def _is_plain(content: bytes, side: int | None) -> bool:
     """Whether the header says RGB or grey, and the image is less than twice as large as `side`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             image = open_image(io.BytesIO(content))
     except Exception:
         return False

@@ -1,8 +1,9 @@
 """All images of some datasets, one after the other, with a name for each."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from hypersphere.errors import UserError
 from hypersphere.util.console import pluralize
 
 
-class Everything:
+class Everything(Reader):
     """A `Reader` of all images of some datasets, of all their splits.
 
     Args:
@@ -67,9 +68,6 @@ class Everything:
         part, place = self._place(number)
         return self.readers[part].read(place, side)
 
-    def fingerprint(self) -> None:
-        return None
-
 
 def _dataset(place: str, white: int | None) -> Dataset:
     try:
@@ -86,50 +84,33 @@ def _classes(images: ImageSet) -> list[str]:
 
 
 def _reader(part: str, images: ImageSet, white: int | None, channels: int) -> Reader:
-    if isinstance(images, Images):
-        return _Numbered(part, images, channels)
     if isinstance(images, Listing):
         return replace(images, white=white, bands=channels).reader
-    return _Named(part, images.in_channels(channels).reader)
+    if not isinstance(images, Images):
+        reader = images.in_channels(channels).reader
+        return _Numbered(part, len(reader), reader.read)
+    if images.channels != channels and not {images.channels, channels} <= {1, 3}:
+        raise UserError(
+            f"the encoder takes images with {pluralize(channels, 'channel')}, but these have {images.channels}"
+        )
+    return _Numbered(part, len(images), partial(_pixels, images.pixels, channels))
 
 
-class _Numbered:
-    """Images in memory, named by their split and their row in it, such as train/12."""
+def _pixels(images: Tensor, channels: int, number: int, side: int | None) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(in_number(images[number].numpy(), channels)))
 
-    def __init__(self, part: str, images: Images, channels: int) -> None:
-        self.part, self.pixels, self.channels = part, images.pixels, channels
-        if images.channels != channels and not {images.channels, channels} <= {1, 3}:
-            raise UserError(
-                f"the encoder takes images with {pluralize(channels, 'channel')}, but these have {images.channels}"
-            )
+
+class _Numbered(Reader):
+    """Images named by their split and their row in it, such as train/12."""
+
+    def __init__(self, part: str, count: int, read_row: Callable[[int, int | None], Tensor]) -> None:
+        self.part, self.count, self.read_row = part, count, read_row
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return self.count
 
     def name(self, number: int) -> str:
         return f"{self.part}/{number}"
 
     def read(self, number: int, side: int | None) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(in_number(self.pixels[number].numpy(), self.channels)))
-
-    def fingerprint(self) -> None:
-        return None
-
-
-class _Named:
-    """The samples of a split of a dataset object, named by their row, such as test/3."""
-
-    def __init__(self, part: str, reader: Reader) -> None:
-        self.part, self.reader = part, reader
-
-    def __len__(self) -> int:
-        return len(self.reader)
-
-    def name(self, number: int) -> str:
-        return f"{self.part}/{number}"
-
-    def read(self, number: int, side: int | None) -> Tensor:
-        return self.reader.read(number, side)
-
-    def fingerprint(self) -> None:
-        return None
+        return self.read_row(number, side)

@@ -15,10 +15,9 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from filelock import FileLock, Timeout
-
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify, progress_bar
+from hypersphere.util.files import lock_folder, make_folder
 
 PAUSES = (0, 1, 2, 4, 8, 16)  # seconds before each try
 PATIENCE = 30  # seconds without a byte after which a try ends
@@ -69,27 +68,11 @@ def take(archive: Archive, root: Path) -> None:
 
 def fetch_archive(archive: Archive, root: Path, get: Callable[[Archive, Path], None] = take) -> None:
     """Call `get` to put the content of the archive into `root`; other processes wait until it is done."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{archive.name}: cannot make the folder {root}: {error.strerror}") from None
-    with _locked(
-        root / f".{archive.file}.lock", f"waiting for another process that downloads {archive.name} into {root}"
-    ):
+    make_folder(root)
+    waiting = f"waiting for another process that downloads {archive.name} into {root}"
+    with lock_folder(root, lock=f".{archive.file}.lock", waiting=lambda: notify(waiting)):
         if not (root / archive.holds).exists():
             get(archive, root)
-
-
-def _locked(file: Path, waiting: str) -> contextlib.AbstractContextManager:
-    """Lock a file, and print `waiting` if another process has done so."""
-    lock = FileLock(file)
-    try:
-        return lock.acquire(timeout=0)
-    except Timeout:
-        notify(waiting)
-        return lock.acquire()
-    except OSError as error:
-        raise UserError(f"could not write {file}: {error.strerror}") from None
 
 
 def _fetch_from_host(archive: Archive, root: Path) -> None:

@@ -36,8 +36,21 @@ FEW_LETTERS = 60  # class names are printed if they are no longer than this
 UNLABELLED = ("unlabeled", "unlabelled")  # folders of unlabelled training images, next to those of a split
 
 
-class FileDataset(Dataset):
-    """Base class of folders and tar files: lists of files, which a run keeps in its folder."""
+class ListedDataset(Dataset):
+    """Base class of datasets of files, whose lists a run keeps in its folder."""
+
+    def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
+        from hypersphere.distributed.collectives import result_of_first
+
+        return result_of_first(lambda: self.split(holdout, run))
+
+    def save_lists(self, folder: Path, split: Split) -> None:
+        if not (folder / FILES).is_file():
+            save_files(folder / FILES, split.train, split.held_out)
+
+
+class FileDataset(ListedDataset):
+    """Base class of folders and tar files."""
 
     ignored = frozenset({"frames"})
     test_wanted = "folders train and test (or val), or a column split in `labels`"
@@ -65,11 +78,6 @@ class FileDataset(Dataset):
         if run is not None and (run / FILES).is_file() and not saved_channels(run / FILES):
             return len(self.options.mean) or None
         return len(self.options.mean) or 3
-
-    def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
-        from hypersphere.distributed.collectives import result_of_first
-
-        return result_of_first(lambda: self.split(holdout, run))
 
     def _lists(self, holdout: Holdout, run: Path | None) -> tuple[Listing, Listing]:
         known = run is not None and holdout == self.options.holdout
@@ -149,10 +157,6 @@ class FileDataset(Dataset):
             for numbers in (files.labels, files.groups):
                 digest.update(b"" if numbers is None else numbers.numpy().tobytes())
         return digest.hexdigest()[:8]
-
-    def save_lists(self, folder: Path, split: Split) -> None:
-        if not (folder / FILES).is_file():
-            save_files(folder / FILES, split.train, split.held_out)
 
     def unreadable_folders(self, split: Split) -> Unreadable:
         return {**split.train.closed, **split.held_out.closed}

@@ -108,14 +108,6 @@ def find_images(folder: Path) -> Listing:
     return Listing(tuple(names), closed=closed)
 
 
-def some_images(folder: Path) -> Listing:
-    """As `find_images`, but raise a UserError if there are no images."""
-    files = find_images(folder)
-    if not files.paths:
-        raise folder_error(folder, files)
-    return files
-
-
 def folder_error(folder: Path, files: Listing) -> UserError:
     """What to say of a folder without images."""
     if files.closed:
@@ -163,11 +155,6 @@ def _is_other_image(name: str) -> bool:
 
 def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()
-
-
-def list_folder(folder: Path) -> Listing:
-    """All images below a folder. If each is in one of several subfolders, these are the classes."""
-    return labelled_below(folder, some_images(folder))
 
 
 def labelled_below(folder: Path, files: Listing, known: Iterable[str] = ()) -> Listing:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hypersphere.data import cifar, imagenet, imagenette, stl10
 from hypersphere.data.dataset import USUAL_SIZE, Dataset, Split, Voting
 from hypersphere.data.fetch import Archive
-from hypersphere.data.file_datasets import FILES, save_files, saved_files
+from hypersphere.data.file_datasets import FILES, ListedDataset, saved_files
 from hypersphere.data.folder import Listing
 from hypersphere.data.images import Images
 from hypersphere.data.options import DataSpec, Holdout
@@ -108,7 +108,7 @@ class NamedImages(NamedDataset):
         return balanced(labels, self.source.validation_per_class)
 
 
-class NamedFiles(NamedDataset):
+class NamedFiles(ListedDataset, NamedDataset):
     """A named dataset of image files."""
 
     ignored = frozenset({"labels", "mean", "std", "frames"})
@@ -119,11 +119,6 @@ class NamedFiles(NamedDataset):
 
     def pipeline(self, size: int | None) -> ViewPipeline:
         return folder_pipeline(size or USUAL_SIZE)
-
-    def split_of_job(self, holdout: Holdout, run: Path | None = None) -> Split:
-        from hypersphere.distributed.collectives import result_of_first
-
-        return result_of_first(lambda: self.split(holdout, run))
 
     def _saved(self, run: Path | None) -> tuple[Listing, Listing] | None:
         """The saved lists of a run. None if its files have moved: then the same files are listed again."""
@@ -139,10 +134,6 @@ class NamedFiles(NamedDataset):
             return train, test
         rest, validation = drawn(len(train), source.validation)
         return train[rest], train[validation]
-
-    def save_lists(self, folder: Path, split: Split) -> None:
-        if not (folder / FILES).is_file():
-            save_files(folder / FILES, split.train, split.held_out)
 
 
 def load_data(name: str, holdout: Holdout = "validation", root: Path | None = None) -> tuple[Images, Images]:

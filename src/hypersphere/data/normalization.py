@@ -9,8 +9,8 @@ from torch import Tensor
 from hypersphere.data.images import Images
 from hypersphere.data.splits import evenly
 from hypersphere.data.streamed_images import StreamedImages
+from hypersphere.data.unreadable import none_readable
 from hypersphere.data.worker_stream import Stream
-from hypersphere.errors import UserError
 
 MEASURED = 1000  # images, evenly spaced
 LEAST = 1 / 255  # standard deviation, so that a constant channel does not become infinite
@@ -50,8 +50,7 @@ def _moments(images: Any, workers: int) -> Any:
     stream = Stream(images.reader, _measured, side=None, workers=workers, fill=False, unreadable=lost)
     parts = [part.pixels for part in stream.every(32)]
     if not parts:
-        path, reason = next(iter(lost.items()))
-        raise UserError(f"none of {len(images)} images could be read, such as {path} ({reason})")
+        raise none_readable(len(images), lost)
     return parts
 
 

@@ -24,6 +24,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify, notify_once
 from hypersphere.util.files import put_in_place
 from hypersphere.util.free_memory import in_bytes
+from hypersphere.util.optional import require
 
 ROWS = 256  # copied at a time
 
@@ -87,16 +88,13 @@ def read_parquet(data: str) -> dict[str, ParquetImages]:
     """
     if not (files := find_parquet(data)):
         raise UserError(f"file not found: {data}")
-    try:
-        from pyarrow import ArrowException
-    except ImportError:
-        raise UserError(f"{data}: .parquet needs pyarrow: pip install 'hypersphere[parquet]'") from None
+    pyarrow = require("pyarrow", f"{data}: .parquet", "'hypersphere[parquet]'")
     by_part: dict[str, list[Path]] = {}
     for file in files:
         by_part.setdefault(_part_of(file), []).append(file)
     try:
         return {part: _images_in(data, by_part[part]) for part in dict.fromkeys(PARTS.values()) if part in by_part}
-    except (ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{data} cannot be read ({first_line(error)})") from None
 
 

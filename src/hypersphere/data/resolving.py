@@ -29,6 +29,7 @@ from hypersphere.data.options import DataSpec
 from hypersphere.data.parquet_images import has_images, read_parquet
 from hypersphere.data.videos import is_video
 from hypersphere.errors import UserError, did_you_mean
+from hypersphere.util.optional import require
 from hypersphere.util.references import is_reference, reference_to
 
 ARRAYS = (".npz", ".npy")
@@ -117,8 +118,4 @@ def dataset_of(data: Any, options: DataSpec = DEFAULTS) -> Dataset:
 
 
 def _load_from_disk(path: str) -> Any:
-    try:
-        from datasets import load_from_disk  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        raise UserError(f"{path} is a Hugging Face dataset: pip install datasets to read it") from None
-    return load_from_disk(path)
+    return require("datasets", f"{path} is a Hugging Face dataset, which", "datasets").load_from_disk(path)

@@ -58,8 +58,7 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
     reason = ""
     for path in sampled:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 seen[path] = _look(path)
         except Exception as error:  # decoders raise all kinds of errors
             reason = reason or (f" ({error})" if isinstance(error, Unreadable) else "")

@@ -6,10 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypersphere.data.bands import Unreadable
+from hypersphere.data.bands import errors_as_unreadable
 from hypersphere.data.videos import FRAME, read_frame
 from hypersphere.data.zip_files import has_member, read_member, zip_and_name
-from hypersphere.errors import UserError, first_line
+from hypersphere.errors import UserError
 
 MEMBER = re.compile(r"(?P<tar>.*\.tar)::(?P<offset>\d+)\+(?P<size>\d+)::(?P<name>.*)", re.DOTALL)
 
@@ -58,12 +58,8 @@ def opened(name: str | Path) -> Path | bytes:
         return Path(name) if member is None else read_member(*member)
     system, path = file_system(found["tar"])
     start, size = int(found["offset"]), int(found["size"])
-    try:
+    with errors_as_unreadable():
         content = system.cat_file(path, start=start, end=start + size)
-    except FileNotFoundError:
-        raise Unreadable("file not found") from None
-    except Exception as error:  # file systems raise all kinds of errors
-        raise Unreadable(first_line(error)) from None
     return content if len(content) == size else content[start : start + size]  # some servers send the whole file
 
 

@@ -15,6 +15,7 @@ from hypersphere.data.bands import WHITE, Unreadable, as_bands, assumed_white, b
 from hypersphere.data.decode import Looks, as_rgb, is_grey, look, read_pixels
 from hypersphere.data.splits import evenly
 from hypersphere.data.streamed_images import StreamedImages
+from hypersphere.data.worker_stream import Reader
 from hypersphere.errors import first_line
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "jpg", "png", "webp")
@@ -40,7 +41,7 @@ def _any_error_as_unreadable() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class ItemReader:
+class ItemReader(Reader):
     """Reads samples of the dataset by index."""
 
     dataset: Any
@@ -66,9 +67,6 @@ class ItemReader:
 
     def _image(self, number: int) -> Any:
         return image_of(self.dataset[int(self.index[number])])
-
-    def fingerprint(self) -> None:
-        return None
 
 
 @dataclass(frozen=True)

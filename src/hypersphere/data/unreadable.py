@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from hypersphere.errors import UserError
 from hypersphere.util.console import notify, pluralize
 from hypersphere.util.files import write_atomically
 from hypersphere.util.text import printable
@@ -36,6 +37,12 @@ def replace_unreadable(unreadable: Mapping[Path | str, str], listed: Path) -> No
     with contextlib.suppress(OSError):
         listed.unlink()
     report_unreadable(unreadable, listed)
+
+
+def none_readable(count: int, unreadable: dict[Path | str, str]) -> UserError:
+    """The error if none of `count` images could be read, with the last reason: folders come first."""
+    path, reason = next(reversed(unreadable.items()), ("one", "no reason is known"))
+    return UserError(f"none of {count} images could be read, such as {printable(path)} ({reason})")
 
 
 def unreadable_in(listed: Path) -> dict[Path | str, str]:

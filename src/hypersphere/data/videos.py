@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hypersphere.data.bands import Unreadable
-from hypersphere.errors import UserError, first_line
+from hypersphere.data.bands import Unreadable, errors_as_unreadable
+from hypersphere.util.optional import require
 
 SUFFIXES = {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".mts"}
 # Of FFmpeg's formats, those of `SUFFIXES`: others, such as playlists, may open further files or addresses.
@@ -28,10 +28,7 @@ def frames_of(video: Path, count: int) -> list[str]:
 
 
 def check_installed() -> None:
-    try:
-        import av  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
-    except ImportError:
-        raise UserError("reading videos needs PyAV: pip install 'hypersphere[video]'") from None
+    require("av", "reading videos", "'hypersphere[video]'")
 
 
 def read_frame(name: str) -> bytes:
@@ -45,12 +42,8 @@ def read_frame(name: str) -> bytes:
     check_installed()
     if not os.path.isfile(found["video"]):
         raise Unreadable("file not found")
-    try:
+    with errors_as_unreadable():
         frame = _frame(found["video"], (int(found["number"]) - 0.5) / int(found["count"]))
-    except Unreadable:
-        raise
-    except Exception as error:  # decoders raise all kinds of errors
-        raise Unreadable(first_line(error)) from None
     file = io.BytesIO()
     np.save(file, frame)
     return file.getvalue()

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hypersphere.data.decode import Unreadable, read_pixels
 from hypersphere.data.tar_members import container_of, file_or_member, opened
+from hypersphere.data.unreadable import none_readable
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify, notify_once
 from hypersphere.util.cores import available_cores
@@ -59,6 +60,7 @@ class Reader(Protocol):
 
     def fingerprint(self) -> str | None:
         """A hash that changes if the files or the way of reading them change; None if the images are not files."""
+        return None
 
 
 class FileReader:
@@ -245,8 +247,7 @@ class Stream:
                 self.unreadable[self.reader.name(sample)] = reason
                 tried += 1
             passed.append(sample)
-        path, reason = next(reversed(self.unreadable.items()))
-        raise UserError(f"none of {len(passed) - 1} images could be read, such as {path} ({reason})")
+        raise none_readable(len(passed) - 1, self.unreadable)
 
 
 def used_places(count: int, holes: Container[int], fill: bool) -> list[int]:

@@ -11,7 +11,7 @@ from torch.optim.swa_utils import update_bn
 
 from hypersphere.data.loader import Loader, View, equal_parts, images_at_once
 from hypersphere.data.splits import evenly
-from hypersphere.errors import UserError
+from hypersphere.data.unreadable import none_readable
 from hypersphere.sphere.measures import uniformity_by_rows
 from hypersphere.util.console import notify
 from hypersphere.util.text import printable
@@ -201,8 +201,7 @@ def features_and_samples(
             features.append(encode(encoder, inputs, precision)[-len(sample) :])
             samples.append(sample)
     if not samples:
-        example, reason = next(iter(loader.unreadable.items()), ("", "no reason is known"))
-        raise UserError(f"none of {len(loader)} images could be read, such as {example} ({reason})")
+        raise none_readable(len(loader), loader.unreadable)
     return torch.cat(features), torch.cat(samples)
 
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -115,13 +116,16 @@ def evaluate_encoder(
         found.update(measured)
         after_probe(measured)
 
-    for measured in _probe_features(sets, probes, neighbours, temperature):
+    probe_features = partial(_probe_features, probes=probes, neighbours=neighbours, temperature=temperature)
+    for measured in probe_features(sets):
         add(measured)
     add({"sphere": _measure_sphere(queries, lambda: _features_of_views(encoder, test, precision))})
     if baseline is not None:
         add({"labels": {"classes": len(sets[1].unique()), "chance": chance_of(truth)}})
-        for measured in _probe_baseline(baseline(), train, test, probes, neighbours, temperature, precision):
-            add(measured)
+    if baseline is not None and {*probes} & {"few-shot", "knn", "linear-cached"}:
+        other = baseline()
+        for measured in probe_features((*features_of(train, other, precision), *features_of(test, other, precision))):
+            add({f"{BASELINE}{name}": values for name, values in measured.items()})
 
     def trained(name: str, probe: Callable[..., Accuracy], some: Loader, title: str, epochs: int) -> dict[str, float]:
         with progress_bar(title, epochs, show=progress) as bar:
@@ -152,23 +156,6 @@ def _announced(bar: Progress, name: str, epochs: int) -> Callable[[int], None]:
         bar.update(epoch)
 
     return after_epoch
-
-
-def _probe_baseline(
-    encoder: nn.Module,
-    train: Loader,
-    test: Loader,
-    probes: Sequence[str],
-    neighbours: int,
-    temperature: float,
-    precision: torch.dtype,
-) -> Iterator[Evaluation]:
-    """The probes that need only features, of another encoder."""
-    if not {*probes} & {"few-shot", "knn", "linear-cached"}:
-        return
-    sets = (*features_of(train, encoder, precision), *features_of(test, encoder, precision))
-    for measured in _probe_features(sets, probes, neighbours, temperature):
-        yield {f"{BASELINE}{name}": values for name, values in measured.items()}
 
 
 def _probe_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Iterator[Evaluation]:

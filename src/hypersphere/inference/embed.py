@@ -1,6 +1,5 @@
 """Embed all images of a dataset into a file, row by row, so that memory use stays constant."""
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -13,10 +12,10 @@ import torch
 from hypersphere import __version__
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.everything import Everything
-from hypersphere.data.unreadable import replace_unreadable
+from hypersphere.data.unreadable import none_readable, replace_unreadable
 from hypersphere.data.worker_stream import Stream, default_workers
 from hypersphere.errors import UserError
-from hypersphere.inference.embedding_files import VectorBatch, Writer, check_output, is_text, rows_at_once, writer
+from hypersphere.inference.embedding_files import VectorBatch, Write, check_output, is_text, rows_at_once, writer
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.runs.preprocess import AT_ONCE
 from hypersphere.util.console import Progress, progress_bar
@@ -70,40 +69,43 @@ def embed(
     """
     out, images = Path(out), os.fspath(images)
     check_output(out)
-    if workers is not None and not 0 <= workers <= MOST_PROCESSES:
-        raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
     loaded = load(source, device, trust=trust)
-    stream, names_are_text, labels = stream_of(loaded, images, workers)
+    stream, files = stream_of(loaded, [images], workers)
+    names_are_text = all(is_text(str(files.name(number))) for number in range(len(files)))
     with (
         put_in_place(out, alone=True) as scratch,
-        progress_bar(f"embedding {printable(images)}", len(stream.reader), 0, progress) as bar,
+        progress_bar(f"embedding {printable(images)}", len(files), 0, progress) as bar,
     ):
-        about, labelled = _about(loaded, images), any(labels)
-        with _closing(writer(scratch, out.suffix, loaded.features, about, names_are_text, labelled)) as file:
-            rows = _write(file, encoded(loaded, stream, bar, labels), rows_at_once(loaded.features))
+        about, labelled = _about(loaded, images), any(files.labels)
+        with writer(scratch, out.suffix, loaded.features, about, names_are_text, labelled) as write:
+            rows = _write(write, encoded(loaded, stream, bar, files.labels), rows_at_once(loaded.features))
         if not rows:
-            path, reason = next(reversed(stream.unreadable.items()))
-            raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
+            raise none_readable(len(files), stream.unreadable)
     remember(out)
     replace_unreadable(stream.unreadable, out.with_suffix(".unreadable.tsv"))
     return Embedded(rows, loaded.features, stream.unreadable)
 
 
-def stream_of(loaded: Loaded, images: str, workers: int | None) -> tuple[Stream, bool, list[str]]:
-    """(stream of all images, whether all their names are text, the class of each or "")."""
+def stream_of(loaded: Loaded, images: Sequence[str], workers: int | None) -> tuple[Stream, Everything]:
+    """A stream of all images, which reports closed folders as unreadable, and its reader, which knows their classes.
+
+    Args:
+        loaded: The encoder that the images are for.
+        images: Datasets, as in the option `data`, and single image files.
+        workers: Processes that read images. None: chosen from the number of cores, and none for few images.
+
+    Raises:
+        UserError: If there are no images, or `workers` is out of range.
+    """
+    if workers is not None and not 0 <= workers <= MOST_PROCESSES:
+        raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
     how, on_gpu = loaded.preprocess, loaded.device.type == "cuda"
-    everything = Everything([images], how.white, how.channels_read)
-    stream = Stream(
-        everything,
-        how.pixels,
-        side=how.side,
-        workers=default_workers(on_gpu) if workers is None else workers,
-        pin=on_gpu,
-        fill=False,
-    )
-    stream.unreadable.update(everything.closed)
-    names_are_text = all(is_text(str(everything.name(number))) for number in range(len(everything)))
-    return stream, names_are_text, everything.labels
+    files = Everything(images, how.white, how.channels_read)
+    if workers is None:
+        workers = default_workers(on_gpu) if len(files) > AT_ONCE else 0
+    stream = Stream(files, how.pixels, side=how.side, workers=workers, pin=on_gpu, fill=False)
+    stream.unreadable.update(files.closed)
+    return stream, files
 
 
 def _about(loaded: Loaded, images: str) -> dict[str, Any]:
@@ -118,16 +120,6 @@ def _about(loaded: Loaded, images: str) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _closing(file: Writer) -> Iterator[Writer]:
-    try:
-        yield file
-        file.finish()
-    except BaseException:
-        file.discard()
-        raise
-
-
 def encoded(loaded: Loaded, stream: Stream, bar: Progress, labels: Sequence[str]) -> Iterator[VectorBatch]:
     for pixels, sample in stream.every(AT_ONCE):
         vectors = loaded.encode_pixels(pixels).cpu().numpy()
@@ -138,7 +130,7 @@ def encoded(loaded: Loaded, stream: Stream, bar: Progress, labels: Sequence[str]
         bar.update(int(sample[-1]) + 1)
 
 
-def _write(file: Writer, pieces: Iterator[VectorBatch], at_once: int) -> int:
+def _write(write: Write, pieces: Iterator[VectorBatch], at_once: int) -> int:
     """Write `at_once` rows at a time; return the total number of rows."""
     waiting: list[VectorBatch] = []
     rows = 0
@@ -146,10 +138,10 @@ def _write(file: Writer, pieces: Iterator[VectorBatch], at_once: int) -> int:
         waiting.append(piece)
         rows += len(piece.paths)
         if sum(len(one.paths) for one in waiting) >= at_once:
-            file.write(_joined(waiting))
+            write(_joined(waiting))
             waiting.clear()
     if waiting:
-        file.write(_joined(waiting))
+        write(_joined(waiting))
     return rows
 
 

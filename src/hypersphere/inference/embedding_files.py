@@ -31,6 +31,7 @@ from hypersphere.nn.weights import CARD
 from hypersphere.util.array_files import checked_header, open_array, read_header
 from hypersphere.util.console import notify
 from hypersphere.util.files import check_file
+from hypersphere.util.optional import require
 from hypersphere.util.records import check_record
 
 ABOUT = "hypersphere"  # the metadata key, or the array, that holds provenance as JSON
@@ -46,6 +47,9 @@ class VectorBatch(NamedTuple):
     paths: Sequence[str]  # as `os.fsdecode` returns them
     vectors: np.ndarray  # N × D, float32
     labels: Sequence[str] = ()  # names of classes, "" if unknown; empty if none is known
+
+
+Write = Callable[[VectorBatch], None]
 
 
 class About(TypedDict):
@@ -77,10 +81,11 @@ def check_output(path: Path, kinds: Sequence[str] = WRITTEN) -> None:
 
 def writer(
     scratch: Path, kind: str, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
-) -> "Writer":
-    """A writer of the kind of file that the suffix `kind` names, into the file `scratch`."""
-    makers: dict[str, type[Writer]] = {".parquet": _ParquetWriter, ".npz": _NpzWriter, ".csv": _CsvWriter}
-    return makers[kind](scratch, dimensions, about, names_are_text, labelled)
+) -> contextlib.AbstractContextManager[Write]:
+    """A function that writes rows into `scratch`, a file of the kind that the suffix `kind` names."""
+    if kind == ".parquet":
+        return _parquet_writer(scratch, dimensions, about, names_are_text, labelled)
+    return _npz_writer(scratch, dimensions, about, labelled) if kind == ".npz" else _csv_writer(scratch, dimensions)
 
 
 def rows_at_once(dimensions: int) -> int:
@@ -253,15 +258,11 @@ def _rows(name: str, path: Path, member: str | None, step: int) -> Iterator[np.n
 
 
 def _pyarrow(path: Path) -> Any:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-    except ImportError:
-        raise UserError(f"{path}: .parquet needs pyarrow: pip install 'hypersphere[parquet]', or use .npz") from None
-    return pyarrow
+    return require("pyarrow", f"{path}: .parquet", "'hypersphere[parquet]', or use .npz")
 
 
 def _batches(path: Path, columns: list[str], rows: int) -> Iterator[Any]:
-    from pyarrow import parquet
+    from pyarrow import parquet  # type: ignore[import-untyped]
 
     options = {"pre_buffer": False, "page_checksum_verification": True}  # a buffer would keep everything that was read
     with parquet.ParquetFile(path, **options) as file:
@@ -334,80 +335,63 @@ def _own_parquet(path: Path) -> EmbeddingFile:
     return EmbeddingFile(about, dimensions, pieces)
 
 
-class _ParquetWriter:
+@contextlib.contextmanager
+def _parquet_writer(
+    path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool
+) -> Iterator[Write]:
     """Writes a row group for each piece."""
+    arrow = _pyarrow(path)
+    from pyarrow import parquet
 
-    def __init__(
-        self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
-    ) -> None:
-        arrow = self.arrow = _pyarrow(path)
-        from pyarrow import parquet
+    fields = [("path", arrow.string()), ("vector", arrow.list_(arrow.float32(), dimensions))]
+    fields += [] if names_are_text else [("path_bytes", arrow.binary())]
+    fields += [("label", arrow.string())] if labelled else []
+    schema = arrow.schema(fields, metadata={ABOUT: json.dumps(about)})
+    options: Any = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+    with open(path, "wb") as file, parquet.ParquetWriter(file, schema, **options) as table:
 
-        fields = [("path", arrow.string()), ("vector", arrow.list_(arrow.float32(), dimensions))]
-        fields += [] if names_are_text else [("path_bytes", arrow.binary())]
-        fields += [("label", arrow.string())] if labelled else []
-        self.schema = arrow.schema(fields, metadata={ABOUT: json.dumps(about)})
-        self.dimensions = dimensions
-        self.file = open(path, "wb")  # noqa: SIM115
-        options: Any = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
-        self.writer = parquet.ParquetWriter(self.file, self.schema, **options)
+        def write(piece: VectorBatch) -> None:
+            shown = [*map(as_text, piece.paths)]
+            flat = arrow.array(np.ascontiguousarray(piece.vectors, np.float32).ravel())
+            columns = [arrow.array(shown), arrow.FixedSizeListArray.from_arrays(flat, dimensions)]
+            if not names_are_text:
+                raw = [None if is_text(name) else os.fsencode(name) for name in piece.paths]
+                columns.append(arrow.array(raw, arrow.binary()))
+            if labelled:
+                columns.append(arrow.array([as_text(name) or None for name in piece.labels], arrow.string()))
+            table.write_batch(arrow.record_batch(columns, schema=schema))
 
-    def write(self, piece: VectorBatch) -> None:
-        shown = [*map(as_text, piece.paths)]
-        flat = self.arrow.array(np.ascontiguousarray(piece.vectors, np.float32).ravel())
-        columns = [self.arrow.array(shown), self.arrow.FixedSizeListArray.from_arrays(flat, self.dimensions)]
-        if "path_bytes" in self.schema.names:
-            raw = [None if is_text(name) else os.fsencode(name) for name in piece.paths]
-            columns.append(self.arrow.array(raw, self.arrow.binary()))
-        if "label" in self.schema.names:
-            columns.append(self.arrow.array([as_text(name) or None for name in piece.labels], self.arrow.string()))
-        self.writer.write_batch(self.arrow.record_batch(columns, schema=self.schema))
-
-    def finish(self) -> None:
-        self.writer.close()
-        self.file.close()
-
-    def discard(self) -> None:
-        with contextlib.suppress(Exception):  # of whatever made it be discarded
-            self.writer.close()
-        with contextlib.suppress(OSError):
-            self.file.close()
+        yield write
 
 
-class _NpzWriter:
-    """Keeps vectors in a nameless file until their number, which the header of an array starts with, is known."""
+@contextlib.contextmanager
+def _npz_writer(path: Path, dimensions: int, about: dict[str, Any], labelled: bool) -> Iterator[Write]:
+    """Keeps vectors in a nameless file until their number, which the header of an array starts with, is known.
 
-    def __init__(
-        self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
-    ) -> None:
-        self.path, self.dimensions, self.about, self.labelled = path, dimensions, about, labelled
-        path.touch()  # an invalid path fails now
-        self.vectors = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115
-        self.names: list[str] = []
-        self.labels: list[str] = []
+    Members are `ZipInfo`s, which have no time of their own: the same vectors give the same bytes.
+    """
+    path.touch()  # an invalid path fails now
+    names: list[str] = []
+    labels: list[str] = []
+    with tempfile.TemporaryFile(dir=path.parent) as vectors:
 
-    def write(self, piece: VectorBatch) -> None:
-        self.vectors.write(np.asarray(piece.vectors, "<f4").tobytes())
-        self.names += piece.paths
-        self.labels += piece.labels
+        def write(piece: VectorBatch) -> None:
+            vectors.write(np.asarray(piece.vectors, "<f4").tobytes())
+            names.extend(piece.paths)
+            labels.extend(piece.labels)
 
-    def finish(self) -> None:
-        """Members are `ZipInfo`s, which have no time of their own: the same vectors give the same bytes."""
-        with zipfile.ZipFile(self.path, "w") as archive:
-            about = io.BytesIO()
-            np.save(about, np.array(json.dumps(self.about)))
-            archive.writestr(zipfile.ZipInfo(f"{ABOUT}.npy"), about.getvalue())
+        yield write
+        with zipfile.ZipFile(path, "w") as archive:
+            text = io.BytesIO()
+            np.save(text, np.array(json.dumps(about)))
+            archive.writestr(zipfile.ZipInfo(f"{ABOUT}.npy"), text.getvalue())
             with archive.open(zipfile.ZipInfo("vector.npy"), "w", force_zip64=True) as member:
-                _write_header(member, (len(self.names), self.dimensions), np.dtype("<f4"))
-                self.vectors.seek(0)
-                shutil.copyfileobj(self.vectors, member, PIECE)
-            _write_texts(archive, "path", self.names)
-            if self.labelled:
-                _write_texts(archive, "label", self.labels)
-        self.discard()
-
-    def discard(self) -> None:
-        self.vectors.close()
+                _write_header(member, (len(names), dimensions), np.dtype("<f4"))
+                vectors.seek(0)
+                shutil.copyfileobj(vectors, member, PIECE)
+            _write_texts(archive, "path", names)
+            if labelled:
+                _write_texts(archive, "label", labels)
 
 
 def _write_texts(archive: zipfile.ZipFile, name: str, texts: Sequence[str]) -> None:
@@ -423,27 +407,16 @@ def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype) -> N
     np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
 
 
-class _CsvWriter:
+@contextlib.contextmanager
+def _csv_writer(path: Path, dimensions: int) -> Iterator[Write]:
     """Writes the columns file, label and x0, x1, …; numbers have nine digits, so that float32 is kept exactly."""
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["file", "label", *(f"x{n}" for n in range(dimensions))])
 
-    def __init__(
-        self, path: Path, dimensions: int, about: dict[str, Any], names_are_text: bool, labelled: bool = False
-    ) -> None:
-        self.file = open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115
-        self.table = csv.writer(self.file, lineterminator="\n")
-        self.table.writerow(["file", "label", *(f"x{n}" for n in range(dimensions))])
+        def write(piece: VectorBatch) -> None:
+            labels = piece.labels or [""] * len(piece.paths)
+            for name, label, vector in zip(piece.paths, labels, piece.vectors.tolist(), strict=True):
+                table.writerow([name, label, *(f"{value:.9g}" for value in vector)])
 
-    def write(self, piece: VectorBatch) -> None:
-        labels = piece.labels or [""] * len(piece.paths)
-        for name, label, vector in zip(piece.paths, labels, piece.vectors.tolist(), strict=True):
-            self.table.writerow([name, label, *(f"{value:.9g}" for value in vector)])
-
-    def finish(self) -> None:
-        self.file.close()
-
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            self.file.close()
-
-
-Writer = _ParquetWriter | _NpzWriter | _CsvWriter
+        yield write

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hypersphere.errors import UserError
+from hypersphere.data.unreadable import none_readable
 from hypersphere.inference.embed import encoded, stream_of
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.runs.preprocess import Picture, Preprocess
@@ -75,11 +75,11 @@ def embed(
         paths = [os.fspath(one) if isinstance(one, str | os.PathLike) else "" for one in pictures]
         return Embeddings(loaded.encode(pictures).cpu().numpy(), paths, {})
     where = os.fspath(images)
-    stream, _, labels = stream_of(loaded, where, workers)
-    with progress_bar(f"embedding {printable(where)}", len(stream.reader), 0, progress) as bar:
-        parts = list(encoded(loaded, stream, bar, labels))
+    stream, files = stream_of(loaded, [where], workers)
+    with progress_bar(f"embedding {printable(where)}", len(files), 0, progress) as bar:
+        parts = list(encoded(loaded, stream, bar, files.labels))
     if not parts:
-        raise UserError(f"none of {len(stream.reader)} images in {printable(where)} could be read")
+        raise none_readable(len(files), stream.unreadable)
     if stream.unreadable:
         notify(f"{pluralize(len(stream.unreadable), 'file')} in {printable(where)} could not be read")
     paths = [name for part in parts for name in part.paths]

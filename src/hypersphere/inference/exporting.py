@@ -21,6 +21,7 @@ from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS, exported_weights
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.console import notify
 from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
+from hypersphere.util.optional import require
 from hypersphere.util.records import read_record
 from hypersphere.util.text import printable
 from hypersphere.util.trust import is_trusted, remember
@@ -202,19 +203,15 @@ def write_onnx(encoder: nn.Module, sizes: dict[str, Any], file: Path, output: st
 def _check_onnx() -> None:
     if torch.__version__ < TORCH_FOR_ONNX:  # compares versions, not strings
         raise UserError(f"`format` onnx needs torch {TORCH_FOR_ONNX} or newer, found {torch.__version__}")
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # type: ignore[import-untyped] # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"`format` onnx needs {error.name}: pip install 'hypersphere[onnx]'") from None
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        require(package, "`format` onnx", "'hypersphere[onnx]'")
 
 
 def _convert(encoder: nn.Module, images: torch.Tensor, file: Path, output: str) -> None:
     options: Any = {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False, "verbose": False}
     names: Any = {"input_names": ["images"], "output_names": [output]}
-    with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        warnings.simplefilter("ignore")  # the exporter warns about its own code
+    quietly = warnings.catch_warnings(action="ignore")  # the exporter warns about its own code
+    with quietly, open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         try:
             torch.onnx.export(encoder, (images,), file, dynamo=True, **options, **names)
         except torch.onnx.OnnxExporterError as error:
@@ -224,7 +221,7 @@ def _convert(encoder: nn.Module, images: torch.Tensor, file: Path, output: str) 
 
 
 def _compare(encoder: nn.Module, images: torch.Tensor, file: Path, output: str) -> None:
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     try:

@@ -15,6 +15,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.nn import ENCODERS
 from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS
 from hypersphere.runs.run import Run
+from hypersphere.util.optional import require
 
 README, SETTINGS = "README.md", "config.json"
 TOLERANCE = 1e-4  # between timm and this encoder, relative to the largest feature if that is above 1
@@ -46,10 +47,7 @@ def timm_config(config: Config, encoder: nn.Module, sizes: Mapping[str, Any]) ->
     Raises:
         UserError: If timm is not installed, has no such network, or computes other features.
     """
-    try:
-        import timm
-    except ImportError:
-        raise UserError("`format` timm needs timm: pip install 'hypersphere[timm]'") from None
+    timm = require("timm", "`format` timm", "'hypersphere[timm]'")
     name, classes = _architecture(config), config.dimensions or 0
     try:
         model: Any = timm.create_model(name, num_classes=classes, in_chans=sizes["channels"]).eval()

@@ -62,9 +62,9 @@ def neighbours(
     Example:
         >>> from hypersphere.inference.embedding_files import VectorBatch, writer
         >>> about = {"encoder": "", "weights": "", "preprocess": {}, "cwd": "/photos"}
-        >>> file = writer(Path("photos.npz"), ".npz", 2, about, names_are_text=True)
-        >>> file.write(VectorBatch(["cat.jpg", "lynx.jpg", "car.jpg"], np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])))
-        >>> file.finish()
+        >>> images = VectorBatch(["cat.jpg", "lynx.jpg", "car.jpg"], np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]))
+        >>> with writer(Path("photos.npz"), ".npz", 2, about, names_are_text=True) as write:
+        ...     write(images)
         >>> neighbours("photos.npz", ["/photos/cat.jpg"], count=1)[0].neighbours
         [Neighbour(path=PosixPath('/photos/lynx.jpg'), cosine=0.8000000...)]
     """

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hypersphere.data.everything import Everything
-from hypersphere.data.worker_stream import Stream, default_workers
+from hypersphere.data.unreadable import none_readable
+from hypersphere.data.worker_stream import Stream
 from hypersphere.errors import UserError
+from hypersphere.inference.embed import stream_of
 from hypersphere.inference.head import Predictions
 from hypersphere.inference.loading import Loaded
 from hypersphere.inference.prediction_files import Table
 from hypersphere.nn.weights import CARD
 from hypersphere.runs.preprocess import AT_ONCE
 from hypersphere.util.console import progress_bar
-from hypersphere.util.cores import MOST_PROCESSES
-from hypersphere.util.text import printable
 
 UNSURE = 0.5  # predictions with a lower probability are counted
 
@@ -75,12 +74,7 @@ def write_predictions(
     classes = loaded.classifier.classes
     if not 1 <= top <= len(classes):
         raise UserError(f"`top` must be from 1 to the number of classes, {len(classes)}, got {top}")
-    if workers is not None and not 0 <= workers <= MOST_PROCESSES:
-        raise UserError(f"`workers` must be between 0 and {MOST_PROCESSES}, got {workers}")
-    how = loaded.preprocess
-    files = Everything([os.fspath(one) for one in images], how.white, how.channels_read)
-    stream = _stream(loaded, files, workers)
-    stream.unreadable.update(files.closed)
+    stream, files = stream_of(loaded, [os.fspath(one) for one in images], workers)
     summary = Summary(unreadable=stream.unreadable)
     for names, found in _predicted(loaded, stream, progress):
         most = found.probabilities.topk(top, dim=1)
@@ -94,22 +88,8 @@ def write_predictions(
         summary.counts.update(columns["class"])
         summary.unsure += sum(value < UNSURE for value in columns["probability"])
     if not summary.counts:
-        path, reason = next(reversed(stream.unreadable.items()))
-        raise UserError(f"none of {len(files)} images could be read, such as {printable(path)} ({reason})")
+        raise none_readable(len(files), stream.unreadable)
     return summary
-
-
-def _stream(loaded: Loaded, files: Everything, workers: int | None) -> Stream:
-    on_gpu = loaded.device.type == "cuda"
-    usual = default_workers(on_gpu) if len(files) > AT_ONCE else 0
-    return Stream(
-        files,
-        loaded.preprocess.pixels,
-        side=loaded.preprocess.side,
-        workers=usual if workers is None else workers,
-        pin=on_gpu,
-        fill=False,
-    )
 
 
 def _predicted(loaded: Loaded, stream: Stream, progress: bool) -> Iterator[tuple[list[str], Predictions]]:

@@ -10,6 +10,7 @@ from torch import nn
 
 from hypersphere.errors import UserError, did_you_mean, first_line
 from hypersphere.nn.hub import offline_if_unreachable
+from hypersphere.util.optional import require
 
 _NO_AUXILIARY_HEADS = {"aux_logits": False, "init_weights": True}  # with them the output is a tuple
 OPTIONS = {"googlenet": _NO_AUXILIARY_HEADS, "inception_v3": _NO_AUXILIARY_HEADS}
@@ -55,10 +56,7 @@ def check_model(name: str) -> None:
     """Check that `torchvision/NAME` or `timm/NAME` exists, without building it."""
     library, _, model = name.partition("/")
     if library == "timm":
-        try:
-            import timm
-        except ImportError:
-            raise UserError(f"{name} needs timm: pip install 'hypersphere[timm]'") from None
+        timm = require("timm", name, "'hypersphere[timm]'")
         names, known = timm.list_models(), timm.is_model(model.partition(".")[0])  # the weights' name follows the dot
     else:
         names = torchvision_names()

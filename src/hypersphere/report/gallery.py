@@ -33,20 +33,6 @@ class Shown(NamedTuple):
 Sections = Sequence[tuple[str, Sequence[Shown]]]  # (heading, pictures)
 
 
-def write_gallery(path: Path, found: Sequence[Found], of: str) -> None:
-    """Write a page of queries and their neighbours. Shows the neighbours only if the user wrote or trusts the file.
-
-    Args:
-        path: The page.
-        found: Queries with their neighbours.
-        of: File of the embeddings.
-
-    Raises:
-        UserError: If the page cannot be written.
-    """
-    write_sections(path, f"Nearest neighbours in {of}", NEIGHBOURS, neighbour_sections(found), of)
-
-
 def write_sections(path: Path, title: str, about: str, sections: Sections, of: str) -> None:
     """Write a page of pictures under headings. Shows images only if the user wrote or trusts the file of embeddings.
 
@@ -64,18 +50,6 @@ def write_sections(path: Path, title: str, about: str, sections: Sections, of: s
     white = read_vectors(Path(of)).about["preprocess"].get("white")
     page = page_of(title, about, sections, white, is_trusted(Path(of)))
     write_atomically(path, page.encode(errors="replace"))  # a path may not be valid text
-
-
-def gallery(found: Sequence[Found], of: str, white: int | None = None, shown: bool = True) -> str:
-    """The page of queries and their neighbours as HTML.
-
-    Args:
-        found: Queries with their neighbours.
-        of: File of the embeddings.
-        white: Grey level that the encoder takes for white, if it was set.
-        shown: Whether to read the images that the file names; those of the queries are always read.
-    """
-    return page_of(f"Nearest neighbours in {of}", NEIGHBOURS, neighbour_sections(found), white, shown)
 
 
 def page_of(title: str, about: str, sections: Sections, white: int | None = None, shown: bool = True) -> str:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from hypersphere.diagnostics import plane_density, von_mises_density
-from hypersphere.errors import UserError
 from hypersphere.paper.cells import AS_WRITTEN, Row
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.tables import BY_BATCH, BY_UPDATE, TABLES
 from hypersphere.runs.results import Result
 from hypersphere.util.files import make_folder, write_atomically
+from hypersphere.util.optional import require
 
 STYLE: Any = {
     "font.size": 9,
@@ -69,11 +69,7 @@ def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
 @contextlib.contextmanager
 def drawing(**style: Any) -> Iterator[Any]:
     """Yield `matplotlib.pyplot`, set to our style without a window."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise UserError("drawing needs matplotlib: pip install 'hypersphere[report]'") from None
-    matplotlib.use("Agg")
+    require("matplotlib", "drawing", "'hypersphere[report]'").use("Agg")
     from matplotlib import pyplot
 
     with pyplot.rc_context(STYLE | style):

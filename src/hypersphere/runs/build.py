@@ -1,10 +1,8 @@
 """Build the parts of a run from its config: method, views, regularizers, optimizer, trainer."""
 
-import ast
 import copy
 import dataclasses
 import inspect
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -22,7 +20,7 @@ from hypersphere.evaluate.features import encode, frozen
 from hypersphere.losses import SigregLoss, koleo, spherical_mmd, variance_covariance
 from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss, method_class
 from hypersphere.methods.base import HEADS
-from hypersphere.methods.options import PROVIDED, accepted_parameters
+from hypersphere.methods.options import accepted_parameters
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.transformers import patch_projection
 from hypersphere.optim import build_optimizer, scaled
@@ -67,7 +65,7 @@ def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool
     provided |= {"classes": classes, "input_shape": (channels, *[views.size] * 2)}
     accepted = accepted_parameters(kind)
     options = {name: value for name, value in provided.items() if name in accepted}
-    options |= {**_own_options(config, kind), **_extra_options(config, kind, warn=begin)}
+    options |= _own_options(config, kind)
     if "teacher" in options:
         from hypersphere.runs.teachers import teacher_options  # which needs the views
 
@@ -113,26 +111,6 @@ def _own_options(config: Config, kind: type[Method]) -> dict[str, Any]:
         if value is None and name in parameters and parameters[name].default is inspect.Parameter.empty:
             raise UserError(f"{config.method} has no default for its option `{name}`: pass a value")
     return options
-
-
-def _extra_options(config: Config, kind: type[Method], warn: bool) -> dict[str, Any]:
-    """Return the options of `extra`: numbers, words, True, None, … as Python writes them."""
-    if config.extra and warn:
-        warnings.warn("`extra` is deprecated: pass options by their names", DeprecationWarning, stacklevel=4)
-    own = [name for name in inspect.signature(kind).parameters if name not in PROVIDED]
-    found: dict[str, Any] = {}
-    for word in config.extra:
-        name, given, value = word.partition("=")
-        if not given or name not in own:
-            options = f"choose from {', '.join(own)}" if own else "it has none"
-            raise UserError(f"`extra` must be name=value with an option of {config.title} ({options}), got {word!r}")
-        if name in found:
-            raise UserError(f"`extra` has {name} twice")
-        try:
-            found[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[name] = {"true": True, "false": False}.get(value.lower(), value)
-    return found
 
 
 def projection_losses_of(config: Config) -> tuple[ProjectionLoss, ...]:

@@ -19,7 +19,7 @@ from hypersphere.methods import Method
 from hypersphere.nn import build_encoder
 from hypersphere.runs.build import trial_update, view_pipeline
 from hypersphere.runs.machine import Execution
-from hypersphere.runs.memory import SLOTS
+from hypersphere.runs.memory import SLOTS, size_of
 from hypersphere.train import Plan
 from hypersphere.util.console import duration, pluralize
 from hypersphere.util.free_memory import in_bytes
@@ -94,9 +94,7 @@ def estimate_of(config: Config, plan: Plan, method: Method, update: float, devic
 
 def checkpoint_size(config: Config, method: nn.Module) -> int:
     """Bytes of a checkpoint: the networks, and the state of the optimizer."""
-    copies = 1 + SLOTS[config.optimizer]
-    weights = sum(w.numel() * w.element_size() * (copies if w.requires_grad else 1) for w in method.parameters())
-    return weights + sum(b.numel() * b.element_size() for b in method.buffers())
+    return size_of(method, 1 + SLOTS[config.optimizer])
 
 
 def peak_memory(device: torch.device) -> float | None:

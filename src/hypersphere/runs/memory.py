@@ -45,13 +45,14 @@ def network_memory(config: Config, channels: int, classes: int) -> NetworkMemory
             raise UserError(f"these options need more memory than any machine has ({first_line(error)})") from None
         return None  # an encoder that cannot be built this way
     copies = 2 + SLOTS[config.optimizer]  # weights, gradients, state
-    sizes = {name: _bytes(part, copies) for name, part in method.named_children()}
-    return NetworkMemory(_bytes(method, copies), max(sizes, key=sizes.__getitem__))
+    sizes = {name: size_of(part, copies) for name, part in method.named_children()}
+    return NetworkMemory(size_of(method, copies), max(sizes, key=sizes.__getitem__))
 
 
-def _bytes(part: nn.Module, copies: int) -> int:
-    weights = sum(w.numel() * w.element_size() * (copies if w.requires_grad else 1) for w in part.parameters())
-    return weights + sum(b.numel() * b.element_size() for b in part.buffers())
+def size_of(part: nn.Module, copies: int) -> int:
+    """Bytes of networks, with so many copies of each weight that learns."""
+    weights = sum(w.nbytes * (copies if w.requires_grad else 1) for w in part.parameters())
+    return weights + sum(buffer.nbytes for buffer in part.buffers())
 
 
 def check_memory(config: Config, channels: int, classes: int, device: torch.device) -> None:

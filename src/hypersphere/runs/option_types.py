@@ -38,7 +38,6 @@ class RunOptions(TypedDict, total=False):
     spherical_mmd: float
     policy: Literal["data", "moco", "simclr", "infomin"]
     randaugment: int
-    extra: str | Sequence[str]
     energy: float
     energy_s: float
     energy_metric: Literal["euclidean", "geodesic"]

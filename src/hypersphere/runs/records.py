@@ -6,6 +6,7 @@ from typing import Any
 
 from hypersphere.errors import UserError
 from hypersphere.runs.results import Result, read_results
+from hypersphere.util.optional import require
 
 
 def load_results(folder: str | os.PathLike[str] = "results", *, as_frame: bool = False) -> Any:
@@ -40,11 +41,7 @@ def load_results(folder: str | os.PathLike[str] = "results", *, as_frame: bool =
     records = [_record(result) for result in results]
     if not as_frame:
         return records
-    try:
-        import pandas as pd  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise UserError("`as_frame` needs pandas: pip install pandas") from None
-    return pd.DataFrame(records)
+    return require("pandas", "`as_frame`", "pandas").DataFrame(records)
 
 
 def _record(result: Result) -> dict[str, Any]:

@@ -46,8 +46,6 @@ class Result:
     diverged: str | None = None
     history: list[dict[str, float]] = field(default_factory=list)  # measured during training, by epoch
     angles: list[int] | None = None  # of features on the circle: number of test images in each half degree
-    # as the file has it, which may be older than some options: rewriting a file does not change it
-    saved_config: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def file(self) -> str:
@@ -62,9 +60,7 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """The content of its file. Fields without a value are left out, and so are folders of this machine."""
-        config = self.saved_config
-        if config is None or Config.from_json(config) != self.config.replace(root=None, out=None):
-            config = {name: value for name, value in self.config.to_json().items() if name not in ("root", "out")}
+        config = {name: value for name, value in self.config.to_json().items() if name not in ("root", "out")}
         record = {"cell": self.cell, "config": config, "hash": self.hash, "seconds": round(self.seconds, 1)}
         record |= {"about": self.about, "evaluation": self.evaluation}
         optional = {"history": self.history or None, "diverged": self.diverged, "angles": self.angles}
@@ -78,7 +74,7 @@ class Result:
             "evaluation": _evaluation(record["evaluation"]),
             "history": [_numbers(line) for line in record.get("history", ())],
         }
-        return Result(**record | parsed, saved_config=record["config"])
+        return Result(**record | parsed)
 
 
 def read_results(folder: Path) -> list[Result]:

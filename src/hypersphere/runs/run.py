@@ -195,11 +195,9 @@ class Run:
         Raises:
             UserError: If a probe or dataset is unknown, or if the images have no labels.
         """
-        found = self.measure(
+        return self.measure(
             probes, holdout, transfer=transfer, progress=progress, after_probe=lambda part: self.keep(part, holdout)
         )
-        self.keep(found, holdout)
-        return found
 
     def measure(
         self,
@@ -207,9 +205,8 @@ class Run:
         holdout: Holdout | None = None,
         *,
         transfer: str | Sequence[str] = (),
-        progress: bool = False,
-        baseline: bool = False,
         after_probe: Callable[[Evaluation], None] = lambda found: None,
+        **how: Any,
     ) -> Evaluation:
         """As `evaluate`, but do not write the results.
 
@@ -217,46 +214,35 @@ class Run:
             probes: As in `evaluate`.
             holdout: As in `evaluate`.
             transfer: As in `evaluate`.
-            progress: As in `evaluate`.
-            baseline: Whether to run cheap probes on an untrained encoder, too.
             after_probe: Called with the results of each probe when it ends.
+            how: `progress` and `baseline` of `evaluate_on`.
         """
         others = _names(transfer)
         probes = _names(probes if probes is not None else TRANSFER_PROBES if others else PROBES)
         if not probes:
             raise UserError(f"`probes` must be one or more of {', '.join(EVERY_PROBE)}")
         holdout = holdout or self.config.holdout
-        if others:
-            return self._transfer(
-                probes, holdout, others, progress=progress, baseline=baseline, after_probe=after_probe
-            )
-        if holdout == "validation" and self.config.holdout == "test":
+        if not others and holdout == "validation" and self.config.holdout == "test":
             raise UserError(
                 f"{self.path} was trained on the validation images: evaluate it on the test set (`holdout` test)"
             )
-        return evaluate_on(
-            self.encoder,
-            self.config,
-            probes,
-            holdout,
-            run=self.path,
-            progress=progress,
-            baseline=baseline,
-            after_probe=after_probe,
-        )
+        places: dict[str, Any] = self._transfer_places(others) if others else {"": {"run": self.path}}
+        found: Evaluation = {}
 
-    def _transfer(
-        self,
-        probes: Sequence[str],
-        holdout: Holdout,
-        others: Sequence[str],
-        *,
-        progress: bool,
-        baseline: bool,
-        after_probe: Callable[[Evaluation], None],
-    ) -> Evaluation:
+        def add(prefix: str, part: Evaluation) -> None:
+            named = {f"{prefix}{probe}": values for probe, values in part.items()}
+            found.update(named)
+            after_probe(named)
+
+        for prefix, place in places.items():
+            then = partial(add, prefix)
+            evaluate_on(self.encoder, self.config, probes, holdout, **place, **how, after_probe=then)
+        return found
+
+    def _transfer_places(self, others: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The prefix of the results on other datasets, with the dataset."""
         available = [name for name in (*SOURCES, *FILE_SOURCES) if name != self.config.data]
-        paths = {}
+        places = {}
         for name in others:
             try:
                 dataset = Dataset.resolve(self.config.replace(data=name, labels=None))
@@ -266,23 +252,8 @@ class Run:
             dataset.check()  # before anything is measured
             if dataset.name == self.dataset.name:
                 raise UserError(f"`transfer` {name} is the run's own dataset: choose from {', '.join(available)}")
-            paths[name] = dataset.name
-        found: Evaluation = {}
-        for name, path in paths.items():
-            named = partial(_prefixed, f"transfer/{name.strip('/')}/")
-            found |= named(
-                evaluate_on(
-                    self.encoder,
-                    self.config,
-                    probes,
-                    holdout,
-                    data=path,
-                    progress=progress,
-                    baseline=baseline,
-                    after_probe=lambda part, named=named: after_probe(named(part)),  # type: ignore[misc]
-                )
-            )
-        return found
+            places[f"transfer/{name.strip('/')}/"] = {"data": dataset.name}
+        return places
 
     def keep(self, found: Evaluation, holdout: Holdout | None = None) -> None:
         """Add an evaluation to evaluation.json, next to others of the same step."""
@@ -293,10 +264,6 @@ class Run:
     def evaluations(self) -> dict[str, Any]:
         """The content of evaluation.json: `hash`, `step`, and results by held-out set and probe."""
         return read_evaluations(self.path)
-
-
-def _prefixed(prefix: str, found: Evaluation) -> Evaluation:
-    return {f"{prefix}{probe}": values for probe, values in found.items()}
 
 
 def _names(given: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:

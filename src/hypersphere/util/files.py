@@ -8,7 +8,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -198,7 +198,9 @@ def next_free_folder(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, patience: float = 0.0, lock: str = ".lock") -> Iterator[None]:
+def lock_folder(
+    folder: Path, patience: float = 0.0, lock: str = ".lock", waiting: Callable[[], None] | None = None
+) -> Iterator[None]:
     """Lock a folder against other processes that lock it, too.
 
     The operating system releases the lock however this process ends.
@@ -207,14 +209,19 @@ def lock_folder(folder: Path, patience: float = 0.0, lock: str = ".lock") -> Ite
         folder: The folder to lock.
         patience: Seconds to wait for another process to release it.
         lock: Name of the lock file in the folder; several names are independent locks.
+        waiting: Called if another process holds the lock after `patience`, to wait for as long as it does.
 
     Raises:
-        UserError: If another process holds the lock, or the lock file cannot be written.
+        UserError: If another process holds the lock and there is no `waiting`, or the lock file cannot be written.
     """
+    file = FileLock(folder / lock)
     try:
-        held = FileLock(folder / lock).acquire(timeout=patience)
+        held = file.acquire(timeout=patience)
     except Timeout:
-        raise UserError(f"{folder} is in use by another process: wait until it ends, or stop it") from None
+        if waiting is None:
+            raise UserError(f"{folder} is in use by another process: wait until it ends, or stop it") from None
+        waiting()
+        held = file.acquire()
     except OSError as error:
         raise UserError(f"could not write {folder / lock}: {error.strerror}") from None
     with held:
