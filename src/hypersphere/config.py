@@ -1,5 +1,6 @@
 """One run as data: every option that makes it, and its hash. Options are declared with what they configure."""
 
+import ast
 import contextlib
 import dataclasses
 import hashlib
@@ -133,8 +134,8 @@ class Config(
         saved = dict(saved)
         method = saved.get("method", Config.method)
         kind = _saved_type(method)
-        if "extra" not in _declared(kind) and saved.pop("extra", None):  # an option of versions 0.1.0 and 0.2.0
-            raise UserError("the option `extra` was removed: load the run with version 0.2.0, or train it again")
+        if "extra" not in _declared(kind):
+            saved |= _own_options_of_0_2(saved.pop("extra", None) or ())
         known = {name: value for name, value in saved.items() if name in _declared(kind)}
         unused = {}
         for name, value in saved.items():
@@ -194,6 +195,18 @@ def config_type(method: str) -> type[Config]:
         4096
     """
     return _compose(method_class(method), method)
+
+
+def _own_options_of_0_2(extra: Sequence[str]) -> dict[str, Any]:
+    """Return what `extra` held until version 0.2.0: options of one's own method, as name=value in Python's syntax."""
+    found: dict[str, Any] = {}
+    for word in extra:
+        name, _, value = word.partition("=")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = {"true": True, "false": False}.get(value.lower(), value)
+    return found
 
 
 @cache

@@ -303,13 +303,15 @@ def test_options_of_ones_own_method_can_be_swept(own_folder):
         hs.sweep("own_nets:Mine", "digits", over={"shere": [1]}, **small)
 
 
-def test_a_run_with_the_removed_option_extra_is_refused(own_folder):
+def test_the_removed_option_extra_of_a_run_is_read_as_options_of_its_method(own_folder):
     (own_folder / "own_nets.py").write_text(METHOD)
     config = recipe("own_nets:Mine", "digits")
-    saved = {**config.to_json(), "extra": []}
-    assert Config.from_json(saved).hash == config.hash
-    with pytest.raises(UserError, match="the option `extra` was removed: load the run with"):
-        Config.from_json({**saved, "extra": ["share=0.25"]})
+    saved = config.to_json()
+    assert Config.from_json({**saved, "extra": []}).hash == config.hash
+    del saved["share"]
+    assert Config.from_json({**saved, "extra": ["share=0.25"]}).share == 0.25
+    with pytest.raises(UserError, match="share"):
+        Config.from_json({**saved, "extra": ["share=much"]})
 
 
 DECLARED = '''
