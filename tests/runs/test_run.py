@@ -26,8 +26,8 @@ from hypersphere.runs import machine
 from hypersphere.runs.build import build_method
 from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.machine import provenance
-from hypersphere.runs.pretraining import _tell_if_no_better
 from hypersphere.runs.recipes import recipe_for
+from hypersphere.runs.training import _tell_if_no_better
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.util.files import lock_folder
 from hypersphere.views import PIPELINES, evaluation_view

@@ -100,7 +100,7 @@ def test_the_checkpoint_before_goes_only_if_the_last_one_is_whole(tmp_path, dama
 
 
 def test_a_run_whose_checkpoint_is_damaged_ends_as_the_others_do(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hypersphere.runs.pretraining.remove_previous", lambda path, step: None)  # killed before that
+    monkeypatch.setattr("hypersphere.runs.training.remove_previous", lambda path, step: None)  # killed before that
     whole = hs.pretrain("byol", "digits", out=tmp_path / "whole", device="cpu", save_every=1, **OPTIONS)
     damaged = shutil.copytree(whole.path, tmp_path / "damaged")
     content = bytearray((damaged / CHECKPOINT).read_bytes())
