@@ -131,7 +131,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
     seen = []
     finished = loader.finished
     monkeypatch.setattr(
-        loader, "finished", lambda px, sample, *rest: (seen.append((rest[2], sample)), finished(px, sample, *rest))[1]
+        loader, "finished", lambda *given: (seen.append((given[3].epoch, given[2])), finished(*given))[1]
     )
     whole = hs.pretrain("byol", data=str(folder), out=tmp_path / "whole", **options)
     for epoch in range(2):
