@@ -28,7 +28,7 @@ from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
 from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
-from hypersphere.probes import EVERY_PROBE, PROBES
+from hypersphere.probes import EVERY_PROBE, PROBES, baseline_of
 from hypersphere.sphere import alignment, lidar
 from hypersphere.util.console import Progress, duration, progress_bar
 from hypersphere.views import ViewPipeline
@@ -44,7 +44,6 @@ LABEL_FREE = (  # measures of `sphere`, of held-out features
     "cluster_learnability",
     "intrinsic_dimension",
 )
-BASELINE = "random/"  # before the name of a probe of the baseline
 LONG = 20.0  # seconds of a probe that is announced
 VIEWED, VIEWS = 1000, 10  # LiDAR and alignment: at most so many held-out images, and views of each
 
@@ -168,7 +167,7 @@ def _probe_baseline(
         return
     sets = (*features_of(train, encoder, precision), *features_of(test, encoder, precision))
     for measured in _probe_features(sets, probes, neighbours, temperature):
-        yield {f"{BASELINE}{name}": values for name, values in measured.items()}
+        yield {baseline_of(name): values for name, values in measured.items()}
 
 
 def _probe_features(sets: Stored, probes: Sequence[str], neighbours: int, temperature: float) -> Iterator[Evaluation]:
