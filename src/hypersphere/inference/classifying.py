@@ -16,7 +16,7 @@ from hypersphere.data.dataset import Unreadable
 from hypersphere.data.resolving import dataset_of
 from hypersphere.data.unreadable import UNREADABLE, replace_unreadable
 from hypersphere.errors import UserError
-from hypersphere.evaluate import Accuracy, accuracy, in_channels
+from hypersphere.evaluate import Accuracy, accuracy
 from hypersphere.evaluate.calibration import (
     FEWEST,
     Reliability,
@@ -291,7 +291,7 @@ def _loaders(
         unreadable: Unreadable = {}
         if images.channels != channels:
             decoded = images.decoded(side, dataset.workers, len(images), unreadable=unreadable)
-            images = in_channels(decoded, channels)
+            images = decoded.in_channels(channels)
         loader = images.squared(side).loader(pipeline, seed, device, dataset.workers, progress, cache)
         loader.unreadable.update(unreadable)
         loaders.append(loader.labelled)

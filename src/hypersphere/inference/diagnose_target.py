@@ -17,7 +17,6 @@ from hypersphere.data.file_datasets import FILES
 from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError, did_you_mean, first_line
-from hypersphere.evaluate import in_channels
 from hypersphere.evaluate.features import frozen
 from hypersphere.inference.loading import load, read_card
 from hypersphere.nn import build_encoder
@@ -206,7 +205,7 @@ def _like_photographs(data: str | Tensor | None, channels: int) -> ViewPipeline:
 def _given(images: Tensor, n: int, like: ViewPipeline) -> ShownImages:
     """At most `n` of the user's images, evenly spaced, in the channels of the recipe `like`; of any size."""
     chosen = images[evenly(len(images), n).to(images.device)]
-    pixels = in_channels(Images(chosen, torch.empty(0), ()), len(like.mean)).pixels
+    pixels = Images(chosen, torch.empty(0), ()).in_channels(len(like.mean)).pixels
     of_any_size = folder_pipeline(like.size)
     return ShownImages(pixels, replace(like, resize=of_any_size.resize, crop=of_any_size.crop), "given images")
 

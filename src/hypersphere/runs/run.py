@@ -18,13 +18,7 @@ from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
 from hypersphere.data.unreadable import report_unreadable
 from hypersphere.errors import UserError
-from hypersphere.evaluate import (
-    Evaluation,
-    evaluate_encoder,
-    extract,
-    in_channels,
-    transfer_views,
-)
+from hypersphere.evaluate import Evaluation, evaluate_encoder, extract, transfer_views
 from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.methods import Method
 from hypersphere.nn.in_memory import remember as remember_network
@@ -371,7 +365,7 @@ def _loaders(
     split = dataset.split(holdout, run)
     sets: tuple[Any, ...] = split
     if split.train.channels != len(pipeline.mean):
-        sets = tuple(in_channels(images, len(pipeline.mean)) for images in dataset.in_memory(split))
+        sets = tuple(images.in_channels(len(pipeline.mean)) for images in dataset.in_memory(split))
     cache = dataset.options.cache
     return [images.loader(pipeline, seed, device, dataset.workers, progress, cache).labelled for images in sets]
 
