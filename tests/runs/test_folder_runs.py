@@ -23,8 +23,8 @@ from hypersphere.report.page import page
 from hypersphere.report.run_data import read_run_data
 from hypersphere.runs import recipes
 from hypersphere.runs.build import view_pipeline
-from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.pretraining import agreeing
+from hypersphere.runs.recipes import unused_options
 from hypersphere.train import record
 from hypersphere.util.trust import trust
 from tests.folders import SMALL, draw, weights

@@ -18,11 +18,10 @@ from hypersphere.methods.recipes import is_method
 from hypersphere.nn import ENCODERS, check_encoder
 from hypersphere.nn.encoders import has_stem
 from hypersphere.nn.in_memory import remember as remember_network
-from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.initial_weights import check_init
 from hypersphere.runs.machine import pick_device, pick_precision, training_execution
 from hypersphere.runs.option_types import RunOptions
-from hypersphere.runs.recipes import located, recipe_for
+from hypersphere.runs.recipes import located, recipe_for, unused_options
 from hypersphere.runs.run import Run, RunRecord, last_state, load_config
 from hypersphere.runs.run_folders import find_begun
 from hypersphere.runs.training import train_run

@@ -1,4 +1,4 @@
-"""A method's recipe on whatever data and encoder one names, by what is found there."""
+"""A method's recipe on whatever data and encoder one names, and which options have no effect on a run."""
 
 import os
 from collections.abc import Sequence
@@ -118,6 +118,18 @@ def transformer_options(config: Config) -> dict[str, Any]:
     if config.init is not None or patch_projection(encoder) is None:
         chosen = {**chosen, "freeze_patches": False}
     return {name: value for name, value in chosen.items() if name in option_names(config.method)}
+
+
+def inactive_options(config: Config) -> set[str]:
+    """Return the names of options that have no effect, because of other options or of the data."""
+    return config.inactive | Dataset.resolve(config).ignored
+
+
+def unused_options(config: Config) -> list[str]:
+    """Return the names of options that differ from the recipe although they have no effect."""
+    published = photograph_options(config.method, config.data, config.size)
+    usual = recipe(config.method, config.data, **published)
+    return sorted(name for name in inactive_options(config) if getattr(config, name) != getattr(usual, name))
 
 
 def located(config: Config) -> Config:

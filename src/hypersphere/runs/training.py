@@ -46,12 +46,11 @@ from hypersphere.runs.build import (
     view_pipeline,
 )
 from hypersphere.runs.estimate import estimate_of, proposal
-from hypersphere.runs.inactive_options import inactive_options
 from hypersphere.runs.machine import Execution, provenance
 from hypersphere.runs.measured_words import LEGEND, MeasuredWords
 from hypersphere.runs.memory import check_memory, memory_errors_as_user_errors
 from hypersphere.runs.monitors import monitors_of
-from hypersphere.runs.recipes import transformer_options
+from hypersphere.runs.recipes import inactive_options, transformer_options
 from hypersphere.runs.run import Run, initial_encoder, put_state
 from hypersphere.runs.run_folders import new_folder
 from hypersphere.train import Log, Monitor, Plan, RunInterrupted, Trainer, save_checkpoint, train

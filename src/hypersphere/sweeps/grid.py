@@ -14,8 +14,7 @@ from hypersphere.errors import UserError
 from hypersphere.methods import Method
 from hypersphere.methods import name_of as name_of_method
 from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
-from hypersphere.runs.inactive_options import inactive_options
-from hypersphere.runs.recipes import recipe_for
+from hypersphere.runs.recipes import inactive_options, recipe_for
 from hypersphere.runs.results import Result, name_of, read_results
 from hypersphere.sweeps import FanOut
 from hypersphere.sweeps.jobs import Job, check_failed, run_jobs
