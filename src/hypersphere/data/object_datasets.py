@@ -179,7 +179,7 @@ def content_hash(images: tuple[ImageSet, ...]) -> str:
 _GIVEN: WeakValueDictionary[str, ObjectDataset] = WeakValueDictionary()  # by name; kept as long as they are in use
 
 
-def remember(given: Any, white: int | None = None) -> ObjectDataset:
+def remember_object(given: Any, white: int | None = None) -> ObjectDataset:
     """Make a dataset of an object in memory; `resolve` finds it by its name as long as it is in use.
 
     The name is a hash of the content, so that a resumed run can check that it gets the same images.
@@ -190,7 +190,7 @@ def remember(given: Any, white: int | None = None) -> ObjectDataset:
 
 
 def remembered(name: str, options: DataSpec) -> ObjectDataset:
-    """The dataset that `remember` gave this name. If there is none, using its images raises a UserError."""
+    """The dataset that `remember_object` gave this name. If there is none, using its images raises a UserError."""
     known = _GIVEN.get(name)
     if known is None:
         return ObjectDataset(name, options, lambda: _forgotten(name))

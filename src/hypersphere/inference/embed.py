@@ -23,7 +23,7 @@ from hypersphere.util.console import Progress, progress_bar
 from hypersphere.util.cores import MOST_PROCESSES
 from hypersphere.util.files import put_in_place
 from hypersphere.util.text import printable
-from hypersphere.util.trust import remember
+from hypersphere.util.trust import remember_own_file
 
 
 class Embedded(NamedTuple):
@@ -84,7 +84,7 @@ def embed(
         if not rows:
             path, reason = next(reversed(stream.unreadable.items()))
             raise UserError(f"none of {len(stream.reader)} images could be read, such as {printable(path)} ({reason})")
-    remember(out)
+    remember_own_file(out)
     replace_unreadable(stream.unreadable, out.with_suffix(".unreadable.tsv"))
     return Embedded(rows, loaded.features, stream.unreadable)
 

@@ -23,7 +23,7 @@ from hypersphere.util.console import notify
 from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
 from hypersphere.util.records import read_record
 from hypersphere.util.text import printable
-from hypersphere.util.trust import is_trusted, remember
+from hypersphere.util.trust import is_trusted, remember_own_file
 
 ONNX, CLASSIFIER_ONNX = "encoder.onnx", "classifier.onnx"
 Format = Literal["safetensors", "onnx", "timm", "hub"]
@@ -97,7 +97,7 @@ def export(
         for name, text in ({weights: blob} | texts).items():
             write_atomically(folder / name, text)
         scratch.write_bytes(as_json(card))
-    remember(folder / CARD)
+    remember_own_file(folder / CARD)
     return folder
 
 
@@ -126,7 +126,7 @@ def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Pa
             card["onnx"] = {"file": name, "sha256": sha256_of(folder / name), "input": "images", "output": output}
         scratch.write_bytes(as_json(card))
     if known:  # what a stranger's card names is not trusted because it was copied
-        remember(folder / CARD)
+        remember_own_file(folder / CARD)
     return folder
 
 

@@ -17,11 +17,11 @@ from hypersphere.methods import METHODS, Method, name_of
 from hypersphere.methods.recipes import is_method
 from hypersphere.nn import ENCODERS, check_encoder
 from hypersphere.nn.encoders import has_stem
-from hypersphere.nn.in_memory import remember as remember_network
+from hypersphere.nn.in_memory import remember_network
 from hypersphere.runs.initial_weights import check_init
 from hypersphere.runs.machine import pick_device, pick_precision, training_execution
 from hypersphere.runs.option_types import RunOptions
-from hypersphere.runs.recipes import located, recipe_for, unused_options
+from hypersphere.runs.recipes import recipe_for, unused_options, with_absolute_paths
 from hypersphere.runs.run import Run, RunRecord, last_state, load_config
 from hypersphere.runs.run_folders import find_begun
 from hypersphere.runs.training import train_run
@@ -182,8 +182,8 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
     Raises:
         UserError: If an option differs from that of the run.
     """
-    wanted = located(wanted)
-    if wanted.labels == located(saved).labels:  # older runs keep the path as the user wrote it, as does their hash
+    wanted = with_absolute_paths(wanted)
+    if wanted.labels == with_absolute_paths(saved).labels:  # older runs and their hash keep the path as it was written
         wanted = wanted.replace(labels=saved.labels)
     differing = saved.differences(wanted) + ["precision"] * (saved.precision != wanted.precision)
     for name in sorted(differing, key=lambda name: name != "method"):  # another method explains other differences
@@ -215,7 +215,7 @@ def start(config: Config, *, progress: bool = True) -> Run:
 
 def checked(config: Config) -> Config:
     """The config of a new run as it is saved, after the checks that need no images."""
-    config = located(config)
+    config = with_absolute_paths(config)
     check_init(config.init)
     check_trackers(config.track)
     precision = pick_precision(config.precision, pick_device(config.device))

@@ -54,7 +54,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual), **options})
     for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
-    return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
+    return with_absolute_paths(_for_encoder(_normalized(config, dataset, hints.channels), options))
 
 
 def recommended_for(dataset: Dataset, size: int | None = None) -> Recommendation:
@@ -132,7 +132,7 @@ def unused_options(config: Config) -> list[str]:
     return sorted(name for name in inactive_options(config) if getattr(config, name) != getattr(usual, name))
 
 
-def located(config: Config) -> Config:
+def with_absolute_paths(config: Config) -> Config:
     """As a run keeps it: found again from any other folder."""
     labels, root = (name and os.path.abspath(os.path.expanduser(name)) for name in (config.labels, config.root))
     return with_teacher(config.replace(data=Dataset.resolve(config).name, labels=labels, root=root))

@@ -23,7 +23,7 @@ EVALUATION_FILE = "evaluation.json"
 CHECKSUM = "sha256"  # field of both kinds of files
 
 
-def name_of(cell: str, config: Config, hash: str | None = None) -> str:
+def run_name(cell: str, config: Config, hash: str | None = None) -> str:
     """Name of one run of a cell: of its folder, and of its file in `results/`.
 
     Args:
@@ -53,7 +53,7 @@ class Result:
     @property
     def file(self) -> str:
         """Name of its file in `results/`."""
-        return f"{name_of(self.cell, self.config, self.hash)}.json"
+        return f"{run_name(self.cell, self.config, self.hash)}.json"
 
     def write(self, folder: Path) -> Path:
         """Write the result into `folder`, which is made if it does not exist, and return the path of the file."""

@@ -21,7 +21,7 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate import Evaluation, evaluate_encoder, extract, transfer_views
 from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.methods import Method
-from hypersphere.nn.in_memory import remember as remember_network
+from hypersphere.nn.in_memory import remember_network
 from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES

@@ -60,7 +60,7 @@ from hypersphere.train.trackers import Trackers
 from hypersphere.util.console import Progress, notify, notify_once, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, write_json
 from hypersphere.util.launcher import job, launched
-from hypersphere.util.trust import remember
+from hypersphere.util.trust import remember_own_file
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
 SHORT = 60.0  # seconds of a run whose estimate is not worth a line
@@ -106,7 +106,7 @@ def _write_record(run: Run, split: Split, classes: int, device: torch.device) ->
     record = {"config": run.config.to_json(), "hash": run.config.hash, "classes": classes, "job": job()}
     record |= {"training_images": len(split.train), **run.dataset.run_record(split), **provenance(device)}
     write_json(run.path / "run.json", record)
-    remember(run.path / "run.json")
+    remember_own_file(run.path / "run.json")
 
 
 def announce(config: Config, split: Split) -> None:

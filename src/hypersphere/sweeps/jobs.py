@@ -12,7 +12,7 @@ from hypersphere.diagnostics import angle_counts
 from hypersphere.errors import Diverged, RunsFailed
 from hypersphere.runs.machine import pick_device, provenance
 from hypersphere.runs.pretraining import agreeing, go_on, start
-from hypersphere.runs.results import Result, name_of
+from hypersphere.runs.results import Result, run_name
 from hypersphere.runs.run import Run, evaluate_on, held_out_features, load_config, random_encoder
 from hypersphere.sweeps import FanOut, Work, fan_out
 from hypersphere.util.files import make_folder
@@ -38,7 +38,7 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the run's folder, and of its file in the folder of results."""
-        return name_of(self.cell, self.config)
+        return run_name(self.cell, self.config)
 
     def __str__(self) -> str:
         return self.title
