@@ -10,7 +10,8 @@ import torch
 import hypersphere as hs
 from hypersphere.errors import UserError
 from hypersphere.train import load_checkpoint, save_checkpoint
-from hypersphere.train.checkpoint import CHECKPOINT, PREVIOUS, latest_checkpoint, remove_previous
+from hypersphere.train.checkpoint import latest_checkpoint, remove_previous
+from hypersphere.util.run_files import CHECKPOINT, PREVIOUS
 from tests.networks import SMALL_ENCODER
 
 OPTIONS = {"encoder": SMALL_ENCODER, "epochs": 2, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}

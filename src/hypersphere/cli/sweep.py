@@ -14,6 +14,7 @@ from hypersphere.cli.pretrain import FIRST, GROUPS, default_config, parse_run_op
 from hypersphere.errors import UserError, did_you_mean
 from hypersphere.probes import TRANSFER_PROBES, Probe
 from hypersphere.sweeps import FanOut
+from hypersphere.util.run_files import is_run
 
 if TYPE_CHECKING:
     from hypersphere.runs.results import Result
@@ -57,7 +58,7 @@ def run(words: Sequence[str]) -> None:
 
     points = points_of(options.method, over, given)
     jobs = missing_jobs(points, results_in(options.out), options.probes)
-    begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
+    begun = sum(is_run(options.out / job.name) for job in jobs)
     runs = len({point.name for point in points})
     done, left = runs - len(jobs), len(jobs) - begun
     print(f"{pluralize(runs, 'run')}: {done} finished, {begun} begun, {left} to start", flush=True)

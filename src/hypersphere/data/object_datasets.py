@@ -37,6 +37,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.util.array_files import checked_header
 from hypersphere.util.records import read_record
 from hypersphere.util.references import edition, import_reference
+from hypersphere.util.run_files import RUN_RECORD
 
 # split → accepted names of (images, labels), including those of MedMNIST and Keras
 NAMES = {
@@ -83,7 +84,7 @@ class ObjectDataset(Dataset):
         if not self.name.startswith(IN_MEMORY):
             del self.parts  # can be made again; a second copy of all images would stay in memory
         if run is not None and holdout == self.options.holdout:
-            began = read_record(run / "run.json", _Began).get("images")
+            began = read_record(run / RUN_RECORD, _Began).get("images")
             if began not in (None, content_hash(split)):
                 changed = "its images, labels or held-out images have changed since the run began"
                 raise UserError(f"cannot resume {run} with {self.name}: {changed}")

@@ -22,6 +22,7 @@ from hypersphere.runs.run import Run, load_run
 from hypersphere.util.console import notify
 from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import RUN_RECORD, is_run
 from hypersphere.util.text import printable
 from hypersphere.util.trust import is_trusted, remember_own_file
 
@@ -73,7 +74,7 @@ def export(
         >>> hs.load(folder, device="cpu").features
         128
     """
-    if not isinstance(run, Run) and (Path(run) / CARD).is_file() and not (Path(run) / "run.json").is_file():
+    if not isinstance(run, Run) and (Path(run) / CARD).is_file() and not is_run(run):
         return _export_again(Path(run), Path(run) if out is None else Path(out), format, trust)
     loaded = load_run(run.path if isinstance(run, Run) else run, "cpu", trust=trust)
     folder = loaded.path / ("hub" if format in FOR_THE_HUB else "export") if out is None else Path(out)
@@ -174,7 +175,7 @@ def check_replaceable(folder: Path, classifier: bool) -> None:
     """
     if not folder.is_dir():
         return
-    if (folder / "run.json").exists():
+    if (folder / RUN_RECORD).exists():
         raise UserError(f"`out` {folder} is a run: choose another folder")
     if (folder / CARD).is_file():
         if classifier != (found := "classifier" in read_card(folder / CARD)):

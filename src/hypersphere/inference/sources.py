@@ -17,6 +17,7 @@ from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import is_run
 from hypersphere.util.trust import is_trusted
 from hypersphere.views import folder_pipeline
 
@@ -60,7 +61,7 @@ def resolve_source(
     Raises:
         UserError: If there is no such encoder.
     """
-    if isinstance(source, str | Path) and (Path(source) / "run.json").is_file():
+    if isinstance(source, str | Path) and is_run(source):
         source = load_run(source, device, trust=trust)
     if isinstance(source, Run):
         loaded = Loaded(source.path, source.encoder, Preprocess.of(source.config))

@@ -25,13 +25,14 @@ from hypersphere.runs.recipes import recipe_for, unused_options, with_absolute_p
 from hypersphere.runs.run import Run, RunRecord, last_state, load_config
 from hypersphere.runs.run_folders import find_begun
 from hypersphere.runs.training import train_run
-from hypersphere.train.checkpoint import CHECKPOINT, load_checkpoint, remove_previous
+from hypersphere.train.checkpoint import load_checkpoint, remove_previous
 from hypersphere.train.trackers import check_trackers
 from hypersphere.util.console import notify, print_error
 from hypersphere.util.files import lock_folder
 from hypersphere.util.launcher import is_main_process, job, launched
 from hypersphere.util.records import read_record
 from hypersphere.util.references import allow, is_reference
+from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
 
 if TYPE_CHECKING:
     from hypersphere.runs.dry_run import DryRun
@@ -202,7 +203,7 @@ def agreeing(saved: Config, wanted: Config, path: str | Path) -> Config:
 def _is_finished(path: Path, config: Config) -> bool:
     """Whether the last checkpoint of a run is that of its last step; False if that cannot be told."""
     try:
-        images = read_record(path / "run.json", RunRecord)["training_images"]
+        images = read_record(path / RUN_RECORD, RunRecord)["training_images"]
         return load_checkpoint(path / CHECKPOINT)["step"] == config.epochs * (images // config.batch)
     except (UserError, KeyError):
         return False

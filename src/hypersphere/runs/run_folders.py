@@ -10,6 +10,7 @@ from hypersphere.runs.run import RunRecord
 from hypersphere.util.files import next_free_folder
 from hypersphere.util.launcher import job
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import RUN_RECORD, is_run
 
 
 def find_begun(config: Config) -> Path | None:
@@ -18,7 +19,7 @@ def find_begun(config: Config) -> Path | None:
     It is the run in the folder `out`, or the one in runs/ that has this job's name.
     """
     if config.out is not None:
-        begun = config.out if (config.out / "run.json").is_file() else None
+        begun = config.out if is_run(config.out) else None
     else:
         named = default_folder(config)
         alike = named.parent.glob(f"{glob.escape(named.name)}*")
@@ -28,7 +29,7 @@ def find_begun(config: Config) -> Path | None:
 
 def _job_of(run: Path) -> str | None:
     with contextlib.suppress(UserError):
-        return read_record(run / "run.json", RunRecord).get("job")
+        return read_record(run / RUN_RECORD, RunRecord).get("job")
     return None
 
 
@@ -46,11 +47,11 @@ def checked_out(config: Config) -> Path:
     """The folder `out`, after checking that it is empty or does not exist; or that of a run which names none."""
     if config.out is None:
         return default_folder(config)
-    if config.out.is_dir() and all(file.name.startswith((".lock", "run.json.")) for file in config.out.iterdir()):
+    if config.out.is_dir() and all(file.name.startswith((".lock", f"{RUN_RECORD}.")) for file in config.out.iterdir()):
         return config.out  # empty, or of a run that was killed before it wrote run.json
     if config.out.is_file():
         raise UserError(f"`out` {config.out} is a file: choose a folder")
     if config.out.exists():
-        resume = f"continue with `resume` {config.out}, or " if (config.out / "run.json").is_file() else ""
+        resume = f"continue with `resume` {config.out}, or " if is_run(config.out) else ""
         raise UserError(f"{config.out} is not empty: {resume}choose another `out`")
     return config.out

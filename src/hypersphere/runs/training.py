@@ -54,12 +54,13 @@ from hypersphere.runs.recipes import inactive_options, transformer_options
 from hypersphere.runs.run import Run, initial_encoder, put_state
 from hypersphere.runs.run_folders import new_folder
 from hypersphere.train import Log, Monitor, Plan, RunInterrupted, Trainer, save_checkpoint, train
-from hypersphere.train.checkpoint import CHECKPOINT, has_checkpoint, latest_checkpoint, remove_previous
+from hypersphere.train.checkpoint import has_checkpoint, latest_checkpoint, remove_previous
 from hypersphere.train.epoch_lines import EpochLines
 from hypersphere.train.trackers import Trackers
 from hypersphere.util.console import Progress, notify, notify_once, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, write_json
 from hypersphere.util.launcher import job, launched
+from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
 from hypersphere.util.trust import remember_own_file
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
@@ -105,8 +106,8 @@ def train_run(config: Config, path: Path | None, how: Execution, progress: bool)
 def _write_record(run: Run, split: Split, classes: int, device: torch.device) -> None:
     record = {"config": run.config.to_json(), "hash": run.config.hash, "classes": classes, "job": job()}
     record |= {"training_images": len(split.train), **run.dataset.run_record(split), **provenance(device)}
-    write_json(run.path / "run.json", record)
-    remember_own_file(run.path / "run.json")
+    write_json(run.path / RUN_RECORD, record)
+    remember_own_file(run.path / RUN_RECORD)
 
 
 def announce(config: Config, split: Split) -> None:

@@ -16,6 +16,7 @@ from hypersphere.runs.results import Result, run_name
 from hypersphere.runs.run import Run, evaluate_on, held_out_features, load_config, random_encoder
 from hypersphere.sweeps import FanOut, Work, fan_out
 from hypersphere.util.files import make_folder
+from hypersphere.util.run_files import is_run
 
 
 class Job(NamedTuple):
@@ -137,7 +138,7 @@ def _angles(encoder: nn.Module, config: Config, where: dict[str, Any]) -> list[i
 
 
 def _trained(job: Job, path: Path, progress: bool, where: dict[str, Any]) -> Run:
-    if (path / "run.json").is_file():
+    if is_run(path):
         saved = load_config(path)
         now = job.config.replace(**where, out=saved.out, precision=saved.precision)
         return go_on(path, agreeing(saved, now, path), progress=progress)
