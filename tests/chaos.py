@@ -26,7 +26,8 @@ import torch
 
 from hypersphere.errors import UserError
 from hypersphere.sweeps.work import LOG
-from hypersphere.train.checkpoint import CHECKPOINT, load_checkpoint
+from hypersphere.train.checkpoint import load_checkpoint
+from hypersphere.util.run_files import CHECKPOINT
 from tests.folders import draw
 
 COMMAND = [sys.executable, "-m", "hypersphere"]

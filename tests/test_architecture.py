@@ -72,7 +72,7 @@ ARROWS = {  # each package, or module at the top, and those before it that it im
         "views",
     },
     "paper": {"config", "methods", "probes", "runs", "sweeps"},
-    "report": {"bench", "config", "data", "diagnostics", "inference", "paper", "runs", "sphere", "train"},
+    "report": {"bench", "config", "data", "diagnostics", "inference", "paper", "probes", "runs", "sphere", "train"},
     "cli": {
         "bench",
         "config",

@@ -23,7 +23,7 @@ from hypersphere.methods import METHODS, MultiCropOptions
 from hypersphere.methods.options import PROVIDED, method_options
 from hypersphere.nn import ENCODERS
 from hypersphere.presets import DATA
-from hypersphere.runs.pretraining import _default_folder
+from hypersphere.runs.run_folders import default_folder
 from hypersphere.views import PIPELINES
 
 
@@ -245,5 +245,5 @@ def test_warm_up_is_ten_epochs_or_a_tenth():
 def test_a_folders_name_is_part_of_file_names():
     assert recipe("byol", "/some where/my images/").data_name == "my-images"
     assert recipe("byol", "/data/part-{000..123}.tar").data_name == "part--000..123-.tar"
-    assert _default_folder(recipe("byol", "/data/photos")).parts[:-1] == ("runs",)
-    assert _default_folder(recipe("byol", "cifar10")).name.startswith("byol-cifar10-")
+    assert default_folder(recipe("byol", "/data/photos")).parts[:-1] == ("runs",)
+    assert default_folder(recipe("byol", "cifar10")).name.startswith("byol-cifar10-")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.regularize import EnergyRegularizer as EnergyRegularizer
     from hypersphere.regularize import OrthogonalityRegularizer as OrthogonalityRegularizer
     from hypersphere.runs.pretraining import pretrain as pretrain
-    from hypersphere.runs.records import load_results as load_results
+    from hypersphere.runs.results import load_results as load_results
     from hypersphere.runs.run import Run as Run
     from hypersphere.runs.run import load_run as load_run
     from hypersphere.sphere import alignment as alignment
@@ -59,7 +59,7 @@ _PUBLIC = {
     "sweep": "sweeps.grid",
     "Run": "runs.run",
     "load_run": "runs.run",
-    "load_results": "runs.records",
+    "load_results": "runs.results",
     "UserError": "errors",
     # trained encoders in use
     "load": "inference.loading",

@@ -11,7 +11,7 @@ import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.data import Dataset, DataSpec, Split, load_data
 from hypersphere.data.file_datasets import FolderDataset
-from hypersphere.data.object_datasets import ObjectDataset, remember
+from hypersphere.data.object_datasets import ObjectDataset, remember_object
 from hypersphere.errors import UserError
 from tests.networks import SMALL_ENCODER, those_of
 
@@ -304,24 +304,24 @@ ROWS = np.random.default_rng(3).integers(0, 256, (24, 8, 8), dtype=np.uint8)
     ],
 )
 def test_the_white_value_follows_dtype_and_range(images, white, wanted):
-    found = remember(images, white).parts["train"].pixels[:, 0].numpy().astype(int)
+    found = remember_object(images, white).parts["train"].pixels[:, 0].numpy().astype(int)
     atol = 1 if isinstance(images, torch.Tensor) and images.dtype == torch.bfloat16 else 0
     np.testing.assert_allclose(found, wanted, atol=atol)
 
 
 def test_the_arrays_of_all_splits_have_one_white_value():
     dark = np.minimum(ROWS.astype(np.int32), 255)
-    parts = remember({"x_train": ROWS.astype(np.int32) * 200, "x_val": dark}).parts
+    parts = remember_object({"x_train": ROWS.astype(np.int32) * 200, "x_val": dark}).parts
     assert not parts["val"].pixels.any()  # of 65,535
     assert parts["train"].pixels.max() == int(ROWS.max()) * 200 // 256
 
 
 def test_arrays_whose_values_mean_nothing_are_refused():
     with pytest.raises(UserError, match="data, images: its pixels reach 70,000, more than 16 bits: scale them, or set"):
-        remember(np.full((4, 8, 8), 70_000))
+        remember_object(np.full((4, 8, 8), 70_000))
     lost = np.where(np.arange(24)[:, None, None] % 3 == 1, np.nan, ROWS / 255)
     with pytest.raises(UserError, match="8 of 24 images have NaN or infinite pixels, such as image 1: replace"):
-        remember(lost)
+        remember_object(lost)
 
 
 def test_dark_arrays_are_told_on_a_line_of_their_own(tmp_path, capsys):

@@ -273,14 +273,14 @@ def test_a_process_waits_for_another_that_downloads(host, tmp_path, monkeypatch)
 
 def unpack_slowly(archive, root):
     """Put nothing in place before there is a file "go"."""
-    at_once = fetch.put_in_place
+    at_once = fetch.move_folder
 
     def late(made, root):
         (root / "unpacked").touch()
         wait_until((root / "go").exists)
         at_once(made, root)
 
-    fetch.put_in_place = late
+    fetch.move_folder = late
     fetch_archive(archive, root)
 
 
@@ -301,7 +301,7 @@ def test_another_process_may_be_faster_where_files_cannot_be_locked(host, tmp_pa
         shutil.copytree(made, root / made.name)  # the other's, after this one has looked
         made.rename(root / made.name)
 
-    monkeypatch.setattr(fetch, "put_in_place", late)
+    monkeypatch.setattr(fetch, "move_folder", late)
     fetch_archive(host.archive(), tmp_path)
     assert arrived(tmp_path)
 

@@ -8,10 +8,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 from torchvision.transforms.v2 import functional as tv
 
+import hypersphere as hs
 from hypersphere.config import recipe
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.named_datasets import Source
-from hypersphere.evaluate import in_channels, transfer_views
+from hypersphere.evaluate import transfer_views
 from hypersphere.runs.run import evaluate_on
 from hypersphere.views import PIPELINES, evaluation_view
 
@@ -36,7 +37,7 @@ def colours(monkeypatch):
 
 def test_colour_is_made_grey_as_pillow_does():
     images = colourful(5)
-    ours = in_channels(images, 1)
+    ours = images.in_channels(1)
     for picture, found in zip(images.pixels, ours.pixels, strict=True):
         wanted = np.asarray(Image.fromarray(picture.permute(1, 2, 0).numpy()).convert("L"))
         assert np.abs(found[0].numpy().astype(int) - wanted).max() <= 1
@@ -44,11 +45,18 @@ def test_colour_is_made_grey_as_pillow_does():
 
 
 def test_grey_is_made_colour_by_repeating_it():
-    grey = in_channels(colourful(5), 1)
-    colour = in_channels(grey, 3)
+    grey = colourful(5).in_channels(1)
+    colour = grey.in_channels(3)
     assert torch.equal(colour.pixels, grey.pixels.repeat(1, 3, 1, 1))
     assert colour.pixels.is_contiguous()
-    assert in_channels(colour, 3) is colour
+    assert colour.in_channels(3) is colour
+
+
+def test_the_old_name_warns():
+    images = colourful(5)
+    with pytest.warns(DeprecationWarning, match=r"is now Images\.in_channels"):
+        found = hs.evaluate.in_channels(images, 1)
+    assert torch.equal(found.pixels, images.in_channels(1).pixels)
 
 
 def prepared(pixels: torch.Tensor) -> torch.Tensor:
@@ -61,7 +69,7 @@ def prepared(pixels: torch.Tensor) -> torch.Tensor:
 def test_images_are_as_the_encoder_knows_them():
     images = colourful(20)
     theirs = transfer_views(PIPELINES["cifar10"], PIPELINES["digits"])
-    ours = evaluation_view(in_channels(images, 1).pixels, theirs)
+    ours = evaluation_view(images.in_channels(1).pixels, theirs)
     torch.testing.assert_close(ours, prepared(images.pixels), rtol=0, atol=0.01)  # half a level of grey is 0.005
 
 

@@ -25,7 +25,7 @@ MODULES = [
     "inference.exporting",
     "inference.loading",
     "inference.neighbours",
-    "runs.records",
+    "runs.results",
     "util.statistics",
 ]
 

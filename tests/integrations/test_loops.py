@@ -10,7 +10,7 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.errors import UserError
-from hypersphere.integrations.monitor import FeatureMonitor, add_gradient, pooled
+from hypersphere.integrations.monitor import FeatureMonitor, add_gradient, pooled_features
 
 WEIGHT, RATE = 2.0, 0.1
 
@@ -45,12 +45,12 @@ def assert_same(found, wanted):
 
 def test_features_are_pooled():
     x = torch.randn(4, 5)
-    assert pooled(x) is x
-    torch.testing.assert_close(pooled(x[:, None].expand(4, 3, 5)), x)
-    torch.testing.assert_close(pooled(x[:, :, None, None].expand(4, 5, 2, 2)), x)
-    assert pooled({"loss": torch.tensor(1.0), "hidden": x}) is x
-    assert pooled((None, [torch.arange(3), x])) is x
-    assert pooled("text") is None
+    assert pooled_features(x) is x
+    torch.testing.assert_close(pooled_features(x[:, None].expand(4, 3, 5)), x)
+    torch.testing.assert_close(pooled_features(x[:, :, None, None].expand(4, 5, 2, 2)), x)
+    assert pooled_features({"loss": torch.tensor(1.0), "hidden": x}) is x
+    assert pooled_features((None, [torch.arange(3), x])) is x
+    assert pooled_features("text") is None
 
 
 def test_the_monitor_measures_what_the_last_forward_passes_gave():

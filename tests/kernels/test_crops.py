@@ -21,7 +21,7 @@ def both(how, size=13, n=4, stream=VIEWS, dtype=torch.float32, mean=0.0, std=1.0
     bytes_of_more = torch.randint(0, 256, (n, 3 * size * size + 5), dtype=torch.uint8, device=DEVICE)
     part = bytes_of_more[:, 5:]  # as one view lies behind another
     sample = torch.randint(100, (n, 2), device=DEVICE)[:, 0]  # a column, with other numbers between
-    given = (part, how, recipe, sample, dtype, Key(5, 3, stream))
+    given = (how, recipe, part, sample, Key(5, 3, stream), dtype)
     return [make(*given, view=1) for make in (crops.fused, crops.reference)]
 
 
@@ -66,7 +66,7 @@ def test_the_views_of_files_are_made_so(monkeypatch):
     monkeypatch.setattr(kernels, "usable", lambda x: True)
     for name in ("fused", "reference"):
         monkeypatch.setattr(crops, name, lambda *given, name=name, view: seen.append((name, view)))
-    crops.finished(bytes_, torch.arange(2), recipe, 0, 0, torch.float32)
+    crops.finished(recipe, bytes_, torch.arange(2), Key(0, 0), torch.float32)
     assert seen == [("fused", 0), ("fused", 1)]
 
 

@@ -134,7 +134,7 @@ def test_what_compares_batches_or_is_of_others_is_not_tuned():
     tuned = Protocol(tuned=True)
     for name in ("tab:batch", "fig:batch", "tab:cifar", "methods", "tuning", "claims", "fig:uni"):
         with pytest.raises(UserError, match=f"not all of {name} is tuned"):
-            list(reproduce.missing(named(name), Evidence([]), (0,), protocol=tuned))
+            list(reproduce.missing_runs(named(name), Evidence([]), (0,), protocol=tuned))
     for name in ("tab:sections", "tab:bn", "tab:mhe", "tab:weight", "fig:knn"):
         assert all(map(tuned.changes, named(name).cells))
     config = tuned.config(BYOL, 0)

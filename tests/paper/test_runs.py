@@ -38,7 +38,7 @@ def test_a_table_is_run_interrupted_and_gone_on_with(tmp_path, quick, monkeypatc
     results, runs, page = tmp_path / "results", tmp_path / "runs", tmp_path / "RESULTS.md"
 
     def left():
-        return list(reproduce.missing(MINI, Evidence(read_results(results)), seeds=(0, 1)))
+        return list(reproduce.missing_runs(MINI, Evidence(read_results(results)), seeds=(0, 1)))
 
     jobs = left()
     assert [(job.cell, job.config.seed) for job in jobs] == [
@@ -85,7 +85,7 @@ def test_a_figure_is_trained_for_and_drawn(tmp_path, quick):
         "fig:dynamics": Figure("fig:dynamics", "", "dynamics", (("BYOL-MHE", after),)),
         "fig:lacks": Figure("fig:lacks", "", "curve", (("BYOL", PLAIN),)),
     }
-    jobs = list(reproduce.missing(figures["fig:mini"], Evidence([]), seeds=(0,)))
+    jobs = list(reproduce.missing_runs(figures["fig:mini"], Evidence([]), seeds=(0,)))
     run_jobs(jobs, tmp_path, tmp_path / "runs", HERE, progress=False)
     write_page(tmp_path, tmp_path / "RESULTS.md")
     evidence = Evidence(read_results(tmp_path))
@@ -109,7 +109,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path, quick):
     evidence = Evidence(read_results(tmp_path / "results"))
     table = Table("tab:wild", "", ("method",), (Row(("wild",), cell, {"top-1": 1.0}),))
     assert "diverged (n = 1)" in results_page(evidence, [table])
-    assert list(reproduce.missing(table, evidence, (0,))) == []
+    assert list(reproduce.missing_runs(table, evidence, (0,))) == []
 
 
 def test_a_run_that_began_on_a_shared_device_is_known_as_such(tmp_path, monkeypatch):

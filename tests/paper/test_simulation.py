@@ -10,7 +10,7 @@ from hypersphere.paper.claims import CLAIMS
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.tables import BYOL, TABLES
 from hypersphere.paper.verdict import Judge, decide
-from hypersphere.util.estimates import Effect, combine, pooled
+from hypersphere.util.estimates import Effect, combine, pooled_spread
 from tests.paper.made import result
 
 SIGMA = 0.2  # spread of seeds that was seen
@@ -29,7 +29,7 @@ def drawn(rng, means, n, more=0):
 
 
 def effect_of(claim, values, known=None):
-    pool, shared_by = known or pooled(values)
+    pool, shared_by = known or pooled_spread(values)
     names = [cell.name for cell in claim.cells]
     shared = pool if shared_by >= set(names) else None
     return combine([values[name] for name in names], [term.weight for term in claim.terms], shared)
@@ -90,7 +90,7 @@ def wrong(spreads):
     names = dict.fromkeys(cell.name for claim in SECTIONS for cell in claim.cells)
     for _ in range(DRAWS):
         values = {name: rng.normal(90, spreads.get(name, SIGMA), 3).tolist() for name in names}
-        known = pooled(values)
+        known = pooled_spread(values)
         words = {verdict(claim, values, known) for claim in SECTIONS}
         found += bool(words & {"reproduced", "smaller than published", "opposite"})
     return 100 * found / DRAWS

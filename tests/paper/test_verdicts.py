@@ -13,7 +13,7 @@ from hypersphere.paper.cells import TUNED, Protocol
 from hypersphere.paper.claim import Claim, Term, difference
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.history import VERSION_1
-from hypersphere.paper.reproduce import missing
+from hypersphere.paper.reproduce import missing_runs
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.verdict import TIME, Judge
 from hypersphere.report.markdown import results_page
@@ -233,5 +233,5 @@ def test_published_numbers_have_the_error_of_their_images():
 def test_what_a_claim_compares_can_be_run():
     there = {cell for one in CATALOGUE.values() for cell in one.cells}
     assert {cell for claim in claims.CLAIMS for cell in claim.cells} <= there
-    assert [job.cell for job in missing(named("claims"), Evidence([]), (0,))] == ["simclr"]
+    assert [job.cell for job in missing_runs(named("claims"), Evidence([]), (0,))] == ["simclr"]
     assert {row.cell for row in TABLES["tab:sections"].rows} <= there

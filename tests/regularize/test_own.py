@@ -12,7 +12,7 @@ from hypersphere.cli import main
 from hypersphere.config import recipe
 from hypersphere.regularize import WeightRegularizer
 from hypersphere.runs.build import build_method, regularizer_of
-from hypersphere.runs.inactive_options import unused_options
+from hypersphere.runs.recipes import unused_options
 from hypersphere.sweeps.grid import Point
 from hypersphere.util.references import import_reference
 from tests.networks import SMALL_ENCODER

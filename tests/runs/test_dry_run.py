@@ -11,7 +11,7 @@ from hypersphere.config import recipe
 from hypersphere.errors import UserError
 from hypersphere.runs import estimate
 from hypersphere.runs.build import build_method, plan_of, view_pipeline
-from hypersphere.runs.estimate import Estimate, checkpoint_size, proposal, try_updates
+from hypersphere.runs.estimate import RunEstimate, checkpoint_size, proposal, try_updates
 from hypersphere.runs.machine import training_execution
 from tests.networks import SMALL_ENCODER
 
@@ -93,13 +93,13 @@ def test_a_proposal_fits_and_is_parsed_by_the_command(tmp_path):
 
 
 def test_an_estimate_in_words():
-    one = Estimate(7200.0, 0.5, 256.0, 300, 3e9, 4e8, "cpu")
+    one = RunEstimate(7200.0, 0.5, 256.0, 300, 3e9, 4e8, "cpu")
     assert str(one) == (
         "about 2.0 h for 300 epochs on this CPU (500 ms an update, 256 images/s), 3 GB of memory, 400 MB of disk"
     )
     assert not one.long
-    assert Estimate(1e6, 0.5, 256.0, 300, None, 4e8, "cpu").long
-    assert not Estimate(1e6, 0.5, 256.0, 300, None, 4e8, "cuda").long
+    assert RunEstimate(1e6, 0.5, 256.0, 300, None, 4e8, "cpu").long
+    assert not RunEstimate(1e6, 0.5, 256.0, 300, None, 4e8, "cuda").long
 
 
 def test_the_start_is_measured_once_also_if_the_run_is_resumed(tmp_path):

@@ -130,7 +130,7 @@ def test_a_run_of_a_module_is_loaded_with_one_like_it(tmp_path, capsys):
 
 
 def test_a_run_of_a_module_goes_on_with_one_like_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("hypersphere.runs.pretraining.remove_previous", lambda *given: None)
+    monkeypatch.setattr("hypersphere.runs.training.remove_previous", lambda *given: None)
     options = {**SMALL, "save_every": 1}
     whole = hs.pretrain("byol", data=IMAGES, encoder=network(), out=tmp_path / "whole", **options)
     part = tmp_path / "part"

@@ -23,8 +23,8 @@ from hypersphere.report.page import page
 from hypersphere.report.run_data import read_run_data
 from hypersphere.runs import recipes
 from hypersphere.runs.build import view_pipeline
-from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.pretraining import agreeing
+from hypersphere.runs.recipes import unused_options
 from hypersphere.train import record
 from hypersphere.util.trust import trust
 from tests.folders import SMALL, draw, weights
@@ -131,7 +131,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_as_if_never_stopped(folder, tmp
     seen = []
     finished = loader.finished
     monkeypatch.setattr(
-        loader, "finished", lambda px, sample, *rest: (seen.append((rest[2], sample)), finished(px, sample, *rest))[1]
+        loader, "finished", lambda *given: (seen.append((given[3].epoch, given[2])), finished(*given))[1]
     )
     whole = hs.pretrain("byol", data=str(folder), out=tmp_path / "whole", **options)
     for epoch in range(2):

@@ -24,10 +24,9 @@ from hypersphere.methods import METHODS
 from hypersphere.presets import DATA
 from hypersphere.runs import machine
 from hypersphere.runs.build import build_method
-from hypersphere.runs.inactive_options import unused_options
 from hypersphere.runs.machine import provenance
-from hypersphere.runs.pretraining import _tell_if_no_better
-from hypersphere.runs.recipes import recipe_for
+from hypersphere.runs.recipes import recipe_for, unused_options
+from hypersphere.runs.training import _tell_if_no_better
 from hypersphere.train import load_checkpoint, save_checkpoint
 from hypersphere.util.files import lock_folder
 from hypersphere.views import PIPELINES, evaluation_view

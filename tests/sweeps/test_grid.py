@@ -21,9 +21,9 @@ from hypersphere.cli.reproduce import ReproduceOptions
 from hypersphere.cli.sweep import SweepOptions, _print_results, parse_grid
 from hypersphere.config import Config, config_type, recipe
 from hypersphere.errors import RunsFailed, UserError
-from hypersphere.runs.results import Result, name_of
+from hypersphere.runs.results import Result, run_name
 from hypersphere.runs.run import load_run
-from hypersphere.sweeps.grid import Point, distinct, missing, points_of, product, results_in, rows
+from hypersphere.sweeps.grid import Point, distinct, missing_jobs, points_of, product, results_in, rows
 from hypersphere.sweeps.jobs import Job, run_job
 from hypersphere.train import read_metrics
 from tests.pictures import draw
@@ -86,7 +86,7 @@ def test_killed_stopped_and_gone_on_with_it_ends_as_if_undisturbed(finished_swee
     there, results = finished_sweep
     assert metrics(out) == metrics(there)
     evaluations = {name: result.evaluation for name, result in results_in(out).items()}
-    assert evaluations == {name_of(result.cell, result.config): result.evaluation for result in results}
+    assert evaluations == {run_name(result.cell, result.config): result.evaluation for result in results}
 
 
 def test_said_again_it_repeats_nothing_but_measures_what_is_new(finished_sweep, capsys, monkeypatch):
@@ -178,10 +178,10 @@ def test_methods_and_data_bring_their_own_defaults():
 
 def test_runs_that_are_the_same_are_one_and_fields_without_a_hash_tell_runs_apart():
     same = points("byol", "--data", "digits", "--over", "method=byol,byol", "tau=0.99")
-    assert len(missing(same, {}, ("knn",))) == 1
+    assert len(missing_jobs(same, {}, ("knn",))) == 1
     apart = points("byol", "--data", "digits", "--over", "precision=float32,bfloat16")
     assert len({point.config.hash for point in apart}) == 1
-    assert len(missing(apart, {}, ("knn",))) == 2
+    assert len(missing_jobs(apart, {}, ("knn",))) == 2
 
 
 def test_runs_that_differ_by_what_nothing_looks_at_are_one():
@@ -189,7 +189,7 @@ def test_runs_that_differ_by_what_nothing_looks_at_are_one():
     words = ["method=byol,simclr", "tau=0.9,0.99", "seed=0,1"]
     found = points("byol", "--data", "digits", "--epochs", "5", "--over", *words)
     assert len(found) == 8
-    assert len(missing(found, {}, ("knn",))) == 6  # SimCLR has no tau
+    assert len(missing_jobs(found, {}, ("knn",))) == 6  # SimCLR has no tau
     simclr = [point for point in found if point.values["method"] == "simclr" and point.values["seed"] == 1]
     assert [point.values["tau"] for point in simclr] == [0.9, 0.99]
     assert len({point.name for point in simclr}) == 1
@@ -249,8 +249,8 @@ def test_results_of_the_last_version_are_found(tmp_path):
     old = Config.from_json({**point.config.to_json(), "hidden": 512, "tau": 0.9})
     assert old.hash != point.config.hash
     Result(point.cell, old, old.hash, {"knn": {"top1": 80.0}, "sphere": {}}, 1.0, {}).write(tmp_path / "results")
-    assert missing([point], results_in(tmp_path), ("knn",)) == []
-    assert missing([point], {}, ("knn",)) != []
+    assert missing_jobs([point], results_in(tmp_path), ("knn",)) == []
+    assert missing_jobs([point], {}, ("knn",)) != []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import torch
 import hypersphere as hs
 from hypersphere.errors import UserError
 from hypersphere.train import load_checkpoint, save_checkpoint
-from hypersphere.train.checkpoint import CHECKPOINT, PREVIOUS, latest_checkpoint, remove_previous
+from hypersphere.train.checkpoint import latest_checkpoint, remove_previous
+from hypersphere.util.run_files import CHECKPOINT, PREVIOUS
 from tests.networks import SMALL_ENCODER
 
 OPTIONS = {"encoder": SMALL_ENCODER, "epochs": 2, "hidden": 32, "projection": 8, "knn_every": 0, "progress": False}
@@ -100,7 +101,7 @@ def test_the_checkpoint_before_goes_only_if_the_last_one_is_whole(tmp_path, dama
 
 
 def test_a_run_whose_checkpoint_is_damaged_ends_as_the_others_do(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hypersphere.runs.pretraining.remove_previous", lambda path, step: None)  # killed before that
+    monkeypatch.setattr("hypersphere.runs.training.remove_previous", lambda path, step: None)  # killed before that
     whole = hs.pretrain("byol", "digits", out=tmp_path / "whole", device="cpu", save_every=1, **OPTIONS)
     damaged = shutil.copytree(whole.path, tmp_path / "damaged")
     content = bytearray((damaged / CHECKPOINT).read_bytes())

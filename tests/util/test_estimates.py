@@ -7,7 +7,7 @@ from scipy import stats
 from hypersphere.paper.claims import NETWORKS, factorial, interactions
 from hypersphere.paper.tables import TABLES
 from hypersphere.util import estimates
-from hypersphere.util.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled
+from hypersphere.util.estimates import Effect, Spread, bonferroni, combine, detectable, dunnett, pooled_spread
 from hypersphere.util.statistics import estimate
 
 
@@ -35,7 +35,7 @@ def test_without_a_pool_a_difference_is_welchs():
 
 def test_a_pooled_difference_is_students():
     one, other = [90.1, 90.9, 90.4, 91.0], [89.0, 89.6, 88.9]
-    pool, shared_by = pooled({"one": one, "other": other})
+    pool, shared_by = pooled_spread({"one": one, "other": other})
     assert shared_by == {"one", "other"}
     interval = stats.ttest_ind(one, other).confidence_interval(0.95)
     found = combine([one, other], [1, -1], pool)
@@ -47,11 +47,11 @@ def test_cells_that_vary_more_leave_the_pool():
     rng = np.random.default_rng(0)
     cells = {f"cell {n}": rng.normal(90, 0.2, 3).tolist() for n in range(8)}
     wide, single = {"wide": [10.0, 90.0, 91.0]}, {"single": [90.0]}
-    pool, shared_by = pooled({**cells, **wide, **single})
+    pool, shared_by = pooled_spread({**cells, **wide, **single})
     assert shared_by == cells.keys()
     assert pool.df == 16
     assert pool.variance == pytest.approx(np.mean([np.var(values, ddof=1) for values in cells.values()]))
-    assert pooled(single) == (None, set())
+    assert pooled_spread(single) == (None, set())
 
 
 def test_equal_variances_are_tested_by_bartlett():
@@ -63,10 +63,10 @@ def test_equal_variances_are_tested_by_bartlett():
 
 def test_seeds_that_agree_by_chance_are_seeds_like_others_but_tell_nothing_alone():
     same = {"same": [90.0, 90.0]}
-    pool, shared_by = pooled({**same, "one": [90.0, 90.4], "other": [91.0, 91.2]})
+    pool, shared_by = pooled_spread({**same, "one": [90.0, 90.4], "other": [91.0, 91.2]})
     assert shared_by == {"same", "one", "other"}
     assert pool == Spread(pytest.approx((0.08 + 0.02) / 3), 3)
-    assert pooled(same) == (None, set())
+    assert pooled_spread(same) == (None, set())
     assert combine([[90.0, 90.0], [91.0, 91.0]], [1, -1], None).half_width is None
 
 

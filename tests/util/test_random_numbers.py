@@ -11,6 +11,7 @@ from hypersphere.util.random_numbers import (
     PROBE_ORDER,
     SPLIT,
     VIEWS,
+    Key,
     permutation,
     philox,
     uniforms,
@@ -93,7 +94,7 @@ def test_the_linear_probe_sees_crops_in_no_order():
 
     class Spy(Views):
         def probing(self, pixels, sample, epoch, dtype):
-            d = draw(recipe.probe, (8, 8), sample, seed=0, epoch=epoch, view=0, stream=PROBE)
+            d = draw(recipe.probe, (8, 8), sample, Key(0, epoch, PROBE), view=0)
             sizes.append((d.height * d.width).mean())
             return super().probing(pixels, sample, epoch)
 

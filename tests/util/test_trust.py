@@ -256,5 +256,5 @@ def test_postscript_in_disguise_starts_no_program(tmp_path, monkeypatch):
 def test_a_home_that_cannot_be_written_ends_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    trust.remember(tmp_path / "file")
+    trust.remember_own_file(tmp_path / "file")
     assert not trust.is_trusted(tmp_path / "file")

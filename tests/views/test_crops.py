@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from hypersphere.util.random_numbers import Key
 from hypersphere.views import PIPELINES, Views, with_small_crops
 from hypersphere.views.crops import crop_draws, crops, decode_side, finished, middle, one_box
 from hypersphere.views.pipeline import box_of
@@ -25,10 +26,10 @@ def test_they_are_the_views_of_the_reference(photograph):
     pixels = torch.from_numpy(np.array(photograph)).permute(2, 0, 1)[None].expand(6, -1, -1, -1)
     sample = torch.arange(6)
     wanted = Views(RECIPE, 5).training(pixels, sample, 3)
-    numbers = crop_draws(RECIPE, sample, 5, 3)
+    numbers = crop_draws(RECIPE, sample, Key(5, 3))
     cropped = torch.from_numpy(np.stack([crops(pixels[0], n, RECIPE) for n in numbers]))
     assert cropped.dtype == torch.uint8
-    found = finished(cropped, sample, RECIPE, 5, 3, torch.float32)
+    found = finished(RECIPE, cropped, sample, Key(5, 3), torch.float32)
     assert len(found) == len(wanted) == 2
     for ours, reference in zip(found, wanted, strict=True):
         gap = (ours - reference).abs()
@@ -38,11 +39,11 @@ def test_they_are_the_views_of_the_reference(photograph):
 
 def test_draws_are_of_seed_and_epoch():
     sample = torch.tensor([4, 9])
-    first = crop_draws(RECIPE, sample, 0, 0)
+    first = crop_draws(RECIPE, sample, Key(0, 0))
     assert first.shape == (2, 2, 22)
-    assert not (first == crop_draws(RECIPE, sample, 0, 1)).any()
-    assert not (first == crop_draws(RECIPE, sample, 1, 0)).any()
-    np.testing.assert_array_equal(crop_draws(RECIPE, sample[1:], 0, 0)[0], first[1])
+    assert not (first == crop_draws(RECIPE, sample, Key(0, 1))).any()
+    assert not (first == crop_draws(RECIPE, sample, Key(1, 0))).any()
+    np.testing.assert_array_equal(crop_draws(RECIPE, sample[1:], Key(0, 0))[0], first[1])
 
 
 def test_the_middle_is_the_middle(photograph):
@@ -63,9 +64,9 @@ def test_small_crops_are_the_views_of_the_reference_too(photograph):
     recipe = with_small_crops(RECIPE, 2)
     pixels = torch.from_numpy(np.array(photograph)).permute(2, 0, 1)[None].expand(4, -1, -1, -1)
     sample = torch.arange(4)
-    numbers = crop_draws(recipe, sample, 5, 3)
+    numbers = crop_draws(recipe, sample, Key(5, 3))
     cropped = torch.from_numpy(np.stack([crops(pixels[0], n, recipe) for n in numbers]))
-    found = finished(cropped, sample, recipe, 5, 3, torch.float32)
+    found = finished(recipe, cropped, sample, Key(5, 3), torch.float32)
     assert [view.shape[2] for view in found] == [224, 224, 112, 112]
     for ours, reference in zip(found, Views(recipe, 5).training(pixels, sample, 3), strict=True):
         assert (ours - reference).abs().mean() < 0.01
@@ -80,7 +81,7 @@ def test_the_side_that_is_decoded_is_enough_for_every_size():
 
 def test_the_box_of_one_image_is_that_of_a_batch():
     how = RECIPE.augmentations[0]
-    numbers = crop_draws(RECIPE, torch.arange(500), 0, 0)[:, 0]
+    numbers = crop_draws(RECIPE, torch.arange(500), Key(0, 0))[:, 0]
     for height, width in ((375, 500), (20, 28), (3000, 200)):  # the last is too narrow for most
         wanted = torch.stack(box_of(torch.from_numpy(numbers), how, height, width), dim=1).long().tolist()
         assert [list(one_box(u, how, height, width)) for u in numbers] == wanted

@@ -7,14 +7,15 @@ from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
 from hypersphere.errors import UserError
+from hypersphere.util.random_numbers import Key
 from hypersphere.views import PIPELINES, ViewPipeline, Views, evaluation_view, with_small_crops
 from hypersphere.views.pipeline import Augmentation, draw
 
 SAMPLES = torch.arange(20_000)
 
 
-def drawn(how, shape=(32, 32), sample=SAMPLES, **options):
-    return draw(how, shape, sample, **{"seed": 0, "epoch": 0, "view": 0, **options})
+def drawn(how, shape=(32, 32), sample=SAMPLES, view=0, **key):
+    return draw(how, shape, sample, Key(**{"seed": 0, "epoch": 0, **key}), view=view)
 
 
 def test_a_view_is_a_function_of_seed_epoch_sample_and_view():

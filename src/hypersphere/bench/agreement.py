@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 
 import torch
 
@@ -55,16 +54,11 @@ def first_losses(config: Config, how: Execution, images: Images, updates: int) -
     return torch.stack(losses).double().cpu()
 
 
-@contextlib.contextmanager
-def _without_tf32(how: Execution) -> Iterator[None]:
+def _without_tf32(how: Execution) -> contextlib.AbstractContextManager[None]:
     """Switch off TF32, which torch lets convolutions use, for the float32 reference."""
     cudnn = torch.backends.cudnn
-    with cudnn.flags(
-        enabled=True,
-        benchmark=cudnn.benchmark,
-        allow_tf32=cudnn.allow_tf32 and how.precision != torch.float32,
-    ):
-        yield
+    tf32 = cudnn.allow_tf32 and how.precision != torch.float32
+    return cudnn.flags(enabled=True, benchmark=cudnn.benchmark, allow_tf32=tf32)
 
 
 def _largest_difference(losses: torch.Tensor, reference: torch.Tensor) -> float:

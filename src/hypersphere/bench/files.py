@@ -22,6 +22,7 @@ from hypersphere.data.loader import Batch, Crops, PackedCrops
 from hypersphere.runs.build import plan_of, view_pipeline
 from hypersphere.runs.machine import Execution
 from hypersphere.util.console import notify
+from hypersphere.util.random_numbers import Key
 from hypersphere.views.crops import crop_draws, crops, decode_side
 
 # encoder, side of its input, batch
@@ -131,7 +132,7 @@ def photographs(config: Config, how: Execution, files: Listing) -> dict[str, Fig
 def decoding(config: Config, files: Listing, device: torch.device, count: int = 256) -> dict[str, Figures]:
     """Images per second that one core decodes, that it decodes and crops, and that the GPU decodes if it can."""
     recipe, paths = view_pipeline(config), files.paths[:count]
-    numbers = crop_draws(recipe, torch.arange(len(paths)), 0, 0)
+    numbers = crop_draws(recipe, torch.arange(len(paths)), Key(0, 0))
     began = time.perf_counter()
     images = [read_pixels(Path(path), decode_side(recipe)) for path in paths]
     middle = time.perf_counter()

@@ -9,6 +9,7 @@ from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
+from hypersphere.util.run_files import is_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,5 +55,5 @@ def run(words: Sequence[str]) -> None:
     if options.out is not None:
         write_json(options.out, found.to_json())
         print(f"written to {options.out}")
-    if (Path(options.target) / "run.json").is_file():
+    if is_run(options.target):
         print_next("report", options.target)

@@ -12,10 +12,9 @@ from tyro.conf import Positional, arg
 from hypersphere.cli.next_step import print_next
 from hypersphere.cli.options import parse
 from hypersphere.errors import UserError
-from hypersphere.probes import PROBES, TRANSFER_PROBES, Probe
+from hypersphere.probes import BASELINE, PROBES, TRANSFER_PROBES, Probe, baseline_of, title_of
 
 RESULTS = {"few-shot": ("1-shot", "5-shot")}  # names of the results of a probe, if not its own
-BASELINE = "random/"  # before the name of a probe of an untrained encoder
 FEW = 1000  # held-out images; with that many, an accuracy is known to ± 3 points
 
 
@@ -106,7 +105,7 @@ def split_known(
     todo = [probe for probe, names in finished.items() if not known.keys() >= {*names}]
     names = {name for probe, names in finished.items() if probe not in todo for name in names}
     beside = {f"{prefix}{name}" for prefix in prefixes for name in ("sphere", "labels")} if names else set()
-    beside |= {f"{prefix}{BASELINE}{name.removeprefix(prefix)}" for prefix in prefixes for name in names}
+    beside |= {*map(baseline_of, names)}
     return todo, {name: values for name, values in known.items() if name in names | beside}
 
 
@@ -122,9 +121,8 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
         table.add_column(head, justify="right")
     for name, values in found.items():
         if _is_own(name, values):
-            *_, probe = name.rpartition("/")
-            prefix = name.removesuffix(probe)
-            random = [_top1(found.get(f"{prefix}{BASELINE}{probe}", {}))] if compared else []
+            prefix = name[: name.rfind("/") + 1]
+            random = [_top1(found.get(baseline_of(name), {}))] if compared else []
             chance = found.get(f"{prefix}labels", {}).get("chance")
             top5 = f"{values['top5']:.2f}" if "top5" in values else "–"
             cells = (*random, "–" if chance is None else f"{chance:.2f}", top5)
@@ -159,6 +157,4 @@ def _describe_features(values: dict[str, float]) -> str:
 
 
 def _probe_title(name: str, values: dict[str, float]) -> str:
-    if "k" in values:
-        return name.removesuffix("knn") + f"{values['k']}-NN"
-    return f"{name} ({values['labels']} labels)" if "labels" in values else name
+    return f"{name} ({values['labels']} labels)" if "labels" in values else title_of(name, values)

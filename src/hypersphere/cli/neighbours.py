@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import missing, parse
+from hypersphere.cli.options import missing_argument, parse
 from hypersphere.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(words: Sequence[str]) -> None:
     if options.threshold is not None and not options.duplicates:
         raise UserError(f"`threshold` applies to `duplicates` only: {'remove it' if given else 'pass it, too'}")
     if not given and not options.query:
-        raise missing("neighbours", "QUERY")
+        raise missing_argument("neighbours", "QUERY")
     from hypersphere.report.gallery import write_sections
     from hypersphere.util.files import check_file
     from hypersphere.util.trust import trust

@@ -49,11 +49,12 @@ def parse(command: str, options: type[Options], words: Sequence[str]) -> Options
     given = given_options(command, hints, words)
     for field in dataclasses.fields(options):  # type: ignore[arg-type]
         if field.default is dataclasses.MISSING and field.name not in given:
-            raise missing(command, field.name.upper() if is_argument(hints[field.name]) else _option(field.name))
+            shown = field.name.upper() if is_argument(hints[field.name]) else _option(field.name)
+            raise missing_argument(command, shown)
     return options(**given)
 
 
-def missing(command: str, name: str) -> UserError:
+def missing_argument(command: str, name: str) -> UserError:
     """The error for a required argument, such as RUN, or option, such as --out."""
     return UserError(f"missing {'option' if name.startswith('-') else 'argument'} {name}: {usage(command)}")
 

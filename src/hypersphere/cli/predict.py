@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from hypersphere.cli.options import missing, parse
+from hypersphere.cli.options import missing_argument, parse
 
 LISTED = 10  # classes in the summary
 
@@ -38,7 +38,7 @@ class PredictOptions:
 def run(words: Sequence[str]) -> None:
     options = parse("predict", PredictOptions, words)
     if not options.images:
-        raise missing("predict", "IMAGES")
+        raise missing_argument("predict", "IMAGES")
     from hypersphere.data.unreadable import replace_unreadable, report_unreadable
     from hypersphere.inference.loading import load
     from hypersphere.inference.predicting import UNSURE, check_order, write_predictions

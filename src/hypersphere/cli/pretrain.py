@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from hypersphere.cli.help import describe_options, print_help, wants_help
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import given_options, missing
+from hypersphere.cli.options import given_options, missing_argument
 from hypersphere.util.launcher import is_main_process
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run(words: Sequence[str]) -> None:
     if wants_help(words):
         _print_help(given)
     if not {"method", "data", "resume"} & given.keys():
-        raise missing("pretrain", "--data")
+        raise missing_argument("pretrain", "--data")
     from hypersphere.runs.pretraining import pretrain
 
     if given.get("dry_run"):

@@ -77,7 +77,7 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.paper.catalogue import named, protocol_for
     from hypersphere.paper.cells import TUNED, Protocol, Table
     from hypersphere.paper.evidence import Evidence
-    from hypersphere.paper.reproduce import missing
+    from hypersphere.paper.reproduce import missing_runs
     from hypersphere.report.terminal import list_jobs, list_overview, list_tables
     from hypersphere.runs.results import read_results
 
@@ -91,7 +91,9 @@ def run(words: Sequence[str]) -> None:
     evidence, protocol = Evidence(read_results(options.results)), Protocol(options.epochs, options.tuned)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     wanted = None if name is None else named(name)
-    jobs = [] if wanted is None else [*missing(wanted, evidence, seeds, options.cells, protocol_for(wanted, protocol))]
+    jobs = []
+    if wanted is not None:
+        jobs = [*missing_runs(wanted, evidence, seeds, options.cells, protocol_for(wanted, protocol))]
     if options.budget is not None:
         _run_within_budget(options, evidence, jobs if wanted is not None else None, protocol, began)
     elif wanted is None:

@@ -9,11 +9,12 @@ from tyro.conf import Positional, arg
 
 from hypersphere.cli.help import describe_options, print_help, wants_help
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import OPTIONAL_VALUE, convert, is_list, missing
+from hypersphere.cli.options import OPTIONAL_VALUE, convert, is_list, missing_argument
 from hypersphere.cli.pretrain import FIRST, GROUPS, default_config, parse_run_options, run_option_types
 from hypersphere.errors import UserError, did_you_mean
 from hypersphere.probes import TRANSFER_PROBES, Probe
 from hypersphere.sweeps import FanOut
+from hypersphere.util.run_files import is_run
 
 if TYPE_CHECKING:
     from hypersphere.runs.results import Result
@@ -46,19 +47,18 @@ def run(words: Sequence[str]) -> None:
         _print_help(given)
     for name, shown in (("method", "METHOD"), ("over", "--over")):
         if name not in given:
-            raise missing("sweep", shown)
+            raise missing_argument("sweep", shown)
     own = [field.name for field in dataclasses.fields(SweepOptions)]
     options = SweepOptions(**{name: given.pop(name) for name in own if name in given})
     options.check()
     over = parse_grid(options.method, options.over, given)
-    from hypersphere.sweeps.grid import missing as missing_jobs
-    from hypersphere.sweeps.grid import points_of, results_in
+    from hypersphere.sweeps.grid import missing_jobs, points_of, results_in
     from hypersphere.sweeps.jobs import check_failed, run_jobs
     from hypersphere.util.console import pluralize
 
     points = points_of(options.method, over, given)
     jobs = missing_jobs(points, results_in(options.out), options.probes)
-    begun = sum((options.out / job.name / "run.json").is_file() for job in jobs)
+    begun = sum(is_run(options.out / job.name) for job in jobs)
     runs = len({point.name for point in points})
     done, left = runs - len(jobs), len(jobs) - begun
     print(f"{pluralize(runs, 'run')}: {done} finished, {begun} begun, {left} to start", flush=True)

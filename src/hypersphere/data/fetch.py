@@ -172,14 +172,14 @@ def _unpack(archive: Archive, file: Path, root: Path) -> None:
                 tar.extractall(scratch, filter="data")
             if not Path(scratch, archive.holds).exists():
                 raise UserError(f"{file} does not contain {archive.holds}")
-            put_in_place(Path(scratch, archive.folder), root)
+            move_folder(Path(scratch, archive.folder), root)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         if (root / archive.holds).exists():  # another process was faster, on a disk without file locks
             return
         raise UserError(f"could not unpack {file} in {root}: {what_went_wrong(error)}") from None
 
 
-def put_in_place(made: Path, root: Path) -> None:
+def move_folder(made: Path, root: Path) -> None:
     """Move a folder from a temporary folder into `root`, and an older folder of its name the other way."""
     target = root / made.name
     if target.exists():

@@ -15,7 +15,7 @@ import torch
 
 from hypersphere.data.compressed_tar import decompressed
 from hypersphere.data.dataset import Dataset, Hints, Split, Unreadable
-from hypersphere.data.file_tree import Archive, FileTree, Folder, Videos
+from hypersphere.data.file_tree import ArchiveTree, FileTree, Folder, Videos
 from hypersphere.data.folder import Listing, classes_below, deepest_folder, is_image, labelled_below
 from hypersphere.data.label_table import parts_from
 from hypersphere.data.options import Holdout
@@ -29,7 +29,7 @@ from hypersphere.util.console import notify_once, pluralize
 from hypersphere.util.files import write_json
 from hypersphere.util.records import read_record
 from hypersphere.util.text import printable
-from hypersphere.util.trust import remember
+from hypersphere.util.trust import remember_own_file
 
 FILES = "files.json"  # in a run's folder: names and labels of its image files
 FEW_LETTERS = 60  # class names are printed if they are no longer than this
@@ -207,7 +207,7 @@ class ZipDataset(TreeDataset):
 
     def tree(self) -> FileTree:
         where = Path(self.name)
-        return Archive(where, {name: where / name for name in names_in(where)})
+        return ArchiveTree(where, {name: where / name for name in names_in(where)})
 
 
 class ShardDataset(FileDataset):
@@ -226,7 +226,7 @@ class ShardDataset(FileDataset):
             return parts_from(Path(self.options.labels), files, Path(), names=_member_names(files))
         if files.labels is not None:
             return {"train": files}
-        tree = Archive(Path(self.name), dict(zip(_names_in(files), files.paths, strict=True)))
+        tree = ArchiveTree(Path(self.name), dict(zip(_names_in(files), files.paths, strict=True)))
         return {part: tree.stored(found) for part, found in parts_of_tree(tree).items()}
 
     def everything(self) -> dict[str, Listing]:
@@ -428,7 +428,7 @@ def save_files(path: Path, train: Listing, held_out: Listing) -> None:
     ]
     known = {"classes": train.classes, "channels": train.bands, "learnt": lists[0], "held_out": lists[1]}
     write_json(path, known)
-    remember(path)
+    remember_own_file(path)
 
 
 def saved_files(path: Path) -> tuple[Listing, Listing]:

@@ -55,7 +55,7 @@ class Folder(FileTree):
         return find_images(below)
 
 
-class Archive(FileTree):
+class ArchiveTree(FileTree):
     """The images in archives.
 
     If all are in one folder, such as that which was archived, this folder is the root.

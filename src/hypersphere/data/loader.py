@@ -302,8 +302,8 @@ class Crops:
     def __init__(
         self, loader: StreamLoader, pipeline: ViewPipeline, dtype: torch.dtype, draws: int = VIEWS, fill: bool = True
     ) -> None:
-        self.pipeline, self.seed, self.device, self.dtype = pipeline, loader.seed, loader.device, dtype
-        self.draws = draws
+        self.pipeline, self.device, self.dtype = pipeline, loader.device, dtype
+        self.key = Key(loader.seed, 0, draws)
         self.labels = None if loader.images.labels is None else loader.labels
         side = decode_side(pipeline)
         self.stream = loader.stream(loader.source(side)[0], partial(crops, recipe=pipeline), side, fill)
@@ -322,14 +322,14 @@ class Crops:
             yield self.finish(decoded, epochs.popleft())
 
     def wanted(self, sample: Tensor, epoch: int) -> list[Wanted]:
-        numbers = crop_draws(self.pipeline, sample, self.seed, epoch, self.draws)
+        numbers = crop_draws(self.pipeline, sample, self.key._replace(epoch=epoch))
         return [Wanted(number, how) for number, how in zip(sample.tolist(), numbers, strict=True)]
 
     def finish(self, decoded: Decoded, epoch: int) -> Batch:
         """Move a batch to the device and finish its views there."""
         pinned = decoded.sample.pin_memory() if self.device.type == "cuda" else decoded.sample
         pixels, sample = (x.to(self.device, non_blocking=True) for x in (decoded.pixels, pinned))
-        views = finished(pixels, sample, self.pipeline, self.seed, epoch, self.dtype, self.draws)
+        views = finished(self.pipeline, pixels, sample, self.key._replace(epoch=epoch), self.dtype)
         return Batch(views, sample, None if self.labels is None else self.labels[sample])
 
 

@@ -37,6 +37,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.util.array_files import checked_header
 from hypersphere.util.records import read_record
 from hypersphere.util.references import edition, import_reference
+from hypersphere.util.run_files import RUN_RECORD
 
 # split → accepted names of (images, labels), including those of MedMNIST and Keras
 NAMES = {
@@ -83,7 +84,7 @@ class ObjectDataset(Dataset):
         if not self.name.startswith(IN_MEMORY):
             del self.parts  # can be made again; a second copy of all images would stay in memory
         if run is not None and holdout == self.options.holdout:
-            began = read_record(run / "run.json", _Began).get("images")
+            began = read_record(run / RUN_RECORD, _Began).get("images")
             if began not in (None, content_hash(split)):
                 changed = "its images, labels or held-out images have changed since the run began"
                 raise UserError(f"cannot resume {run} with {self.name}: {changed}")
@@ -179,7 +180,7 @@ def content_hash(images: tuple[ImageSet, ...]) -> str:
 _GIVEN: WeakValueDictionary[str, ObjectDataset] = WeakValueDictionary()  # by name; kept as long as they are in use
 
 
-def remember(given: Any, white: int | None = None) -> ObjectDataset:
+def remember_object(given: Any, white: int | None = None) -> ObjectDataset:
     """Make a dataset of an object in memory; `resolve` finds it by its name as long as it is in use.
 
     The name is a hash of the content, so that a resumed run can check that it gets the same images.
@@ -190,7 +191,7 @@ def remember(given: Any, white: int | None = None) -> ObjectDataset:
 
 
 def remembered(name: str, options: DataSpec) -> ObjectDataset:
-    """The dataset that `remember` gave this name. If there is none, using its images raises a UserError."""
+    """The dataset that `remember_object` gave this name. If there is none, using its images raises a UserError."""
     known = _GIVEN.get(name)
     if known is None:
         return ObjectDataset(name, options, lambda: _forgotten(name))

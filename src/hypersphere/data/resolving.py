@@ -22,7 +22,7 @@ from hypersphere.data.object_datasets import (
     arrays_of_file,
     is_object,
     made_by,
-    remember,
+    remember_object,
     remembered,
 )
 from hypersphere.data.options import DataSpec
@@ -113,7 +113,7 @@ def dataset_of(data: Any, options: DataSpec = DEFAULTS) -> Dataset:
         return resolve(replace(options, data=reference))
     if not is_object(data):
         raise UserError(f"`data` must be {KINDS}, got {type(data).__name__}")
-    known = remember(data, options.white)
+    known = remember_object(data, options.white)
     return resolve(replace(options, data=known.name))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersphere.evaluate.features import frozen, nonzero_rows, uniformity_of_nonzero, without_autotuning
 from hypersphere.kernels import runs_on
-from hypersphere.nn.blocks import blocks_of, features_in, heard, pooled
+from hypersphere.nn.blocks import blocks_of, features_in, heard, mean_over_positions
 from hypersphere.regularize import EnergyRegularizer
 from hypersphere.sphere.measures import mean_energies
 
@@ -23,7 +23,7 @@ def block_outputs(encoder: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     Returns:
         Tensors of shape (N, channels) by the name of the block; the encoder's output is named "output".
     """
-    with heard(blocks_of(encoder), lambda x: pooled(x.detach().float())) as blocks:
+    with heard(blocks_of(encoder), lambda x: mean_over_positions(x.detach().float())) as blocks:
         output = features_in(encoder(inputs))
     return {**blocks, "output": output}
 

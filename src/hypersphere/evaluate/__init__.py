@@ -4,13 +4,17 @@ Probes know encoders and data, but not how the encoders were trained. May import
 `views` and everything below them.
 """
 
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from hypersphere.data import Images
 from hypersphere.evaluate.features import Accuracy, accuracy, chance_of, extract, features_of
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import few_labels, fine_tune
 from hypersphere.evaluate.knn import knn
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.evaluate.suite import Evaluation, KnnMonitor, evaluate_encoder
-from hypersphere.evaluate.transfer import in_channels, transfer_views
+from hypersphere.evaluate.transfer import transfer_views
 from hypersphere.probes import PROBES
 
 __all__ = [
@@ -26,9 +30,17 @@ __all__ = [
     "few_labels",
     "few_shot",
     "fine_tune",
-    "in_channels",
     "knn",
     "linear",
     "linear_cached",
     "transfer_views",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name == "in_channels":
+            warnings.warn("hs.evaluate.in_channels is now Images.in_channels", DeprecationWarning, stacklevel=2)
+            return Images.in_channels
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

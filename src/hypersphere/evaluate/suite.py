@@ -29,7 +29,7 @@ from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
 from hypersphere.evaluate.knn import knn, knn_range
 from hypersphere.evaluate.linear import linear, linear_cached
-from hypersphere.probes import EVERY_PROBE, PROBES
+from hypersphere.probes import EVERY_PROBE, PROBES, baseline_of
 from hypersphere.sphere import alignment, lidar
 from hypersphere.util.console import Progress, duration, progress_bar
 from hypersphere.views import ViewPipeline
@@ -45,7 +45,6 @@ LABEL_FREE = (  # measures of `sphere`, of held-out features
     "cluster_learnability",
     "intrinsic_dimension",
 )
-BASELINE = "random/"  # before the name of a probe of the baseline
 LONG = 20.0  # seconds of a probe that is announced
 VIEWED, VIEWS = 1000, 10  # LiDAR and alignment: at most so many held-out images, and views of each
 
@@ -125,7 +124,7 @@ def evaluate_encoder(
     if baseline is not None and {*probes} & {"few-shot", "knn", "linear-cached"}:
         other = baseline()
         for measured in probe_features((*features_of(train, other, precision), *features_of(test, other, precision))):
-            add({f"{BASELINE}{name}": values for name, values in measured.items()})
+            add({baseline_of(name): values for name, values in measured.items()})
 
     def trained(name: str, probe: Callable[..., Accuracy], some: Loader, title: str, epochs: int) -> dict[str, float]:
         with progress_bar(title, epochs, show=progress) as bar:

@@ -16,7 +16,7 @@ from hypersphere.data.dataset import Unreadable
 from hypersphere.data.resolving import dataset_of
 from hypersphere.data.unreadable import UNREADABLE, replace_unreadable
 from hypersphere.errors import UserError
-from hypersphere.evaluate import Accuracy, accuracy, in_channels
+from hypersphere.evaluate import Accuracy, accuracy
 from hypersphere.evaluate.calibration import (
     FEWEST,
     Reliability,
@@ -31,14 +31,14 @@ from hypersphere.evaluate.finetune import tuned_copy
 from hypersphere.inference.exporting import CLASSIFIER_ONNX, check_replaceable
 from hypersphere.inference.head import HEAD, Head
 from hypersphere.inference.loading import plain, weights_as_bytes
-from hypersphere.inference.sources import Source, resolve_source
+from hypersphere.inference.sources import EncoderSource, resolve_source
 from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.machine import evaluation_execution
 from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.run import Run
 from hypersphere.util.console import notify, pluralize, progress_bar
 from hypersphere.util.files import as_json, make_folder, put_in_place, write_atomically
-from hypersphere.util.trust import remember
+from hypersphere.util.trust import remember_own_file
 
 Kind = Literal["linear", "finetune"]
 
@@ -246,7 +246,7 @@ def classify(
 
 
 def _labelled_split(
-    source: Source, data: Any, labels: str | None, holdout: Holdout, workers: int | None
+    source: EncoderSource, data: Any, labels: str | None, holdout: Holdout, workers: int | None
 ) -> tuple[Dataset, Split]:
     """The dataset with its training and held-out images, after checking that they have labels."""
     if data is None and source.run is None:
@@ -291,7 +291,7 @@ def _loaders(
         unreadable: Unreadable = {}
         if images.channels != channels:
             decoded = images.decoded(side, dataset.workers, len(images), unreadable=unreadable)
-            images = in_channels(decoded, channels)
+            images = decoded.in_channels(channels)
         loader = images.squared(side).loader(pipeline, seed, device, dataset.workers, progress, cache)
         loader.unreadable.update(unreadable)
         loaders.append(loader.labelled)
@@ -363,4 +363,4 @@ def _write(
         for name, blob in blobs.items():
             write_atomically(folder / name, blob)
         scratch.write_bytes(as_json(card))
-    remember(folder / CARD)
+    remember_own_file(folder / CARD)

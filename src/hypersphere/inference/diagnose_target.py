@@ -17,7 +17,6 @@ from hypersphere.data.file_datasets import FILES
 from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError, did_you_mean, first_line
-from hypersphere.evaluate import in_channels
 from hypersphere.evaluate.features import frozen
 from hypersphere.inference.loading import load, read_card
 from hypersphere.nn import build_encoder
@@ -30,6 +29,7 @@ from hypersphere.runs.build import view_pipeline
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.run import Run, check_images, load_run, read_config, with_root
 from hypersphere.util.references import is_reference
+from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD, is_run
 from hypersphere.util.trust import is_trusted
 from hypersphere.views import ViewPipeline, Views, folder_pipeline
 
@@ -103,7 +103,7 @@ def resolve_subject(target: str | Path | Run | nn.Module, options: DiagnoseOptio
     Raises:
         UserError: If the target is unknown or damaged, or if an option does not fit it.
     """
-    if isinstance(target, str | Path) and (run := _folder_with("run.json", Path(target), "checkpoint.pt")):
+    if isinstance(target, str | Path) and (run := _folder_with(RUN_RECORD, Path(target), CHECKPOINT)):
         target = load_run(run, options.device, trust=options.trust)
     if isinstance(target, Run):
         return _of_run(target, options)
@@ -134,7 +134,7 @@ def _of_run(run: Run, options: DiagnoseOptions) -> Subject:
     parts = {name: part for name, part in run.method.named_children() if _learns(part)}
     title = f"{run.config.title}, step {run.step} of {run.path}"
     if options.data is None and options.root is None:
-        check_images(run.dataset, run.path / "run.json", run.path / FILES)
+        check_images(run.dataset, run.path / RUN_RECORD, run.path / FILES)
     shown = _images_to_show(config, options, options.images or 2000, own, run.path)
     return _make_subject(title, run.encoder, parts, shown, len(own.mean), (options.size or own.size,))
 
@@ -164,7 +164,7 @@ def _of_exported(folder: Path, options: DiagnoseOptions) -> Subject:
         raise UserError(f"{folder / CARD} has no config of a run: pass {exported_weights(folder)} and `encoder`")
     config = Config.from_json(about["config"])
     config, run = _located(config.replace(root=None), options), folder.absolute().parent
-    whole = (run / FILES).is_file() and (run / "run.json").is_file() and is_trusted(run / "run.json", run / FILES)
+    whole = (run / FILES).is_file() and is_run(run) and is_trusted(run / RUN_RECORD, run / FILES)
     listed = whole and read_config(run).hash == about["hash"]
     if options.data is None and not listed:
         dataset = Dataset.resolve(config)
@@ -206,7 +206,7 @@ def _like_photographs(data: str | Tensor | None, channels: int) -> ViewPipeline:
 def _given(images: Tensor, n: int, like: ViewPipeline) -> ShownImages:
     """At most `n` of the user's images, evenly spaced, in the channels of the recipe `like`; of any size."""
     chosen = images[evenly(len(images), n).to(images.device)]
-    pixels = in_channels(Images(chosen, torch.empty(0), ()), len(like.mean)).pixels
+    pixels = Images(chosen, torch.empty(0), ()).in_channels(len(like.mean)).pixels
     of_any_size = folder_pipeline(like.size)
     return ShownImages(pixels, replace(like, resize=of_any_size.resize, crop=of_any_size.crop), "given images")
 

@@ -35,7 +35,7 @@ MARKS = {"good": "✓", "weak": "~", "bad": "✗", "": "·"}  # by the health of
 SHOWN_LAYERS = 6  # if there are more than twice as many
 
 
-class Layer(NamedTuple):
+class LayerEnergy(NamedTuple):
     """Mean pair energy (a2) of a layer's neurons or of a block's outputs.
 
     Attributes:
@@ -85,8 +85,8 @@ class Diagnosis:
 
     of: str
     findings: list[Finding]
-    blocks: list[Layer] = field(default_factory=list)
-    weights: list[Layer] = field(default_factory=list)
+    blocks: list[LayerEnergy] = field(default_factory=list)
+    weights: list[LayerEnergy] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:
@@ -148,7 +148,7 @@ def _key(name: str) -> str:
     return re.sub(r"\W+", "_", re.sub(r" *\(.*\)", "", name)).strip("_").lower()
 
 
-def _layer_lines(title: str, layers: list[Layer]) -> Iterator[str]:
+def _layer_lines(title: str, layers: list[LayerEnergy]) -> Iterator[str]:
     """All layers in order; of many, those with the highest energy relative to an even spread."""
     highest = sorted(layers, key=lambda layer: -layer.times)
     few = len(layers) <= 2 * SHOWN_LAYERS
@@ -270,13 +270,14 @@ def _diagnose_encoder(shown: Subject, progress: bool) -> Diagnosis:
     return Diagnosis(of, [alignment_finding(one, other), *findings_of(cloud)], layers, weights)
 
 
-def _block_energy(name: str, x: Tensor) -> Layer:
+def _block_energy(name: str, x: Tensor) -> LayerEnergy:
     energy = float(hyperspherical_energy(without_duplicates(x), 2, "geodesic"))
-    return Layer(name, energy, even_energy(x.shape[1]), float(effective_rank(x)))
+    return LayerEnergy(name, energy, even_energy(x.shape[1]), float(effective_rank(x)))
 
 
-def _weight_energies(name: str, part: nn.Module) -> Iterator[Layer]:
+def _weight_energies(name: str, part: nn.Module) -> Iterator[LayerEnergy]:
     for layer in neuron_layers(part):
         groups = [group.flatten(1) for group in layer.matrices()]
         energy = mean_energies(groups, 2, "geodesic", half_space=False).mean()
-        yield Layer(f"{name}.{layer.name}" if layer.name else name, float(energy), even_energy(groups[0].shape[1]))
+        full_name = f"{name}.{layer.name}" if layer.name else name
+        yield LayerEnergy(full_name, float(energy), even_energy(groups[0].shape[1]))

@@ -22,7 +22,7 @@ from hypersphere.util.console import Progress, progress_bar
 from hypersphere.util.cores import MOST_PROCESSES
 from hypersphere.util.files import put_in_place
 from hypersphere.util.text import printable
-from hypersphere.util.trust import remember
+from hypersphere.util.trust import remember_own_file
 
 
 class Embedded(NamedTuple):
@@ -81,7 +81,7 @@ def embed(
             rows = _write(write, encoded(loaded, stream, bar, files.labels), rows_at_once(loaded.features))
         if not rows:
             raise none_readable(len(files), stream.unreadable)
-    remember(out)
+    remember_own_file(out)
     replace_unreadable(stream.unreadable, out.with_suffix(".unreadable.tsv"))
     return Embedded(rows, loaded.features, stream.unreadable)
 

@@ -33,6 +33,7 @@ from hypersphere.util.console import notify
 from hypersphere.util.files import check_file
 from hypersphere.util.optional import require
 from hypersphere.util.records import check_record
+from hypersphere.util.run_files import is_run
 
 ABOUT = "hypersphere"  # the metadata key, or the array, that holds provenance as JSON
 PIECE = 2**24  # bytes of vectors written or read at once
@@ -136,9 +137,7 @@ def read_vectors(path: Path) -> EmbeddingFile:
     """
     if path.is_dir():
         first = f"embed images first, as in hypersphere embed {path} IMAGES --out photos.npz"
-        advice = (
-            first if (path / "run.json").is_file() or (path / CARD).is_file() else f"expected {' or '.join(SEARCHED)}"
-        )
+        advice = first if is_run(path) or (path / CARD).is_file() else f"expected {' or '.join(SEARCHED)}"
         raise UserError(f"{path} is a folder, not a file of embeddings: {advice}")
     if not path.is_file():
         raise UserError(f"{path} does not exist")

@@ -23,8 +23,9 @@ from hypersphere.util.console import notify
 from hypersphere.util.files import as_json, make_folder, put_in_place, sha256_of, write_atomically
 from hypersphere.util.optional import require
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import RUN_RECORD, is_run
 from hypersphere.util.text import printable
-from hypersphere.util.trust import is_trusted, remember
+from hypersphere.util.trust import is_trusted, remember_own_file
 
 ONNX, CLASSIFIER_ONNX = "encoder.onnx", "classifier.onnx"
 Format = Literal["safetensors", "onnx", "timm", "hub"]
@@ -74,7 +75,7 @@ def export(
         >>> hs.load(folder, device="cpu").features
         128
     """
-    if not isinstance(run, Run) and (Path(run) / CARD).is_file() and not (Path(run) / "run.json").is_file():
+    if not isinstance(run, Run) and (Path(run) / CARD).is_file() and not is_run(run):
         return _export_again(Path(run), Path(run) if out is None else Path(out), format, trust)
     loaded = load_run(run.path if isinstance(run, Run) else run, "cpu", trust=trust)
     folder = loaded.path / ("hub" if format in FOR_THE_HUB else "export") if out is None else Path(out)
@@ -98,7 +99,7 @@ def export(
         for name, text in ({weights: blob} | texts).items():
             write_atomically(folder / name, text)
         scratch.write_bytes(as_json(card))
-    remember(folder / CARD)
+    remember_own_file(folder / CARD)
     return folder
 
 
@@ -127,7 +128,7 @@ def _export_again(source: Path, folder: Path, format: Format, trust: bool) -> Pa
             card["onnx"] = {"file": name, "sha256": sha256_of(folder / name), "input": "images", "output": output}
         scratch.write_bytes(as_json(card))
     if known:  # what a stranger's card names is not trusted because it was copied
-        remember(folder / CARD)
+        remember_own_file(folder / CARD)
     return folder
 
 
@@ -175,7 +176,7 @@ def check_replaceable(folder: Path, classifier: bool) -> None:
     """
     if not folder.is_dir():
         return
-    if (folder / "run.json").exists():
+    if (folder / RUN_RECORD).exists():
         raise UserError(f"`out` {folder} is a run: choose another folder")
     if (folder / CARD).is_file():
         if classifier != (found := "classifier" in read_card(folder / CARD)):

@@ -26,6 +26,7 @@ from hypersphere.util.console import pluralize
 from hypersphere.util.files import sha256_of
 from hypersphere.util.notebook import html_table
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import is_run
 from hypersphere.util.trust import check_code
 from hypersphere.util.trust import trust as trust_path
 
@@ -180,7 +181,7 @@ def load(
     path = Path(path)
     if trust:
         trust_path(path)
-    if (path / "run.json").is_file():
+    if is_run(path):
         run = load_run(path, "cpu", encoder=encoder)
         trained, preprocess, head = run.encoder, Preprocess.of(run.config), None
     elif path.name == CARD or (path / CARD).is_file():

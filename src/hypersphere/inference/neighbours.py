@@ -106,7 +106,7 @@ def _load_encoder(
         raise UserError(f"{file} is damaged: its preprocessing is invalid ({error})") from None
 
 
-def located(vectors: EmbeddingFile) -> Iterator[tuple[list[str], VectorBatch]]:
+def pieces_with_paths(vectors: EmbeddingFile) -> Iterator[tuple[list[str], VectorBatch]]:
     """Pieces of the file with the absolute paths of their images."""
     for piece in vectors.pieces():
         yield [_absolute(name, vectors.about["cwd"]) for name in piece.paths], piece
@@ -120,7 +120,7 @@ def _absolute(name: str, cwd: str) -> str:
 def _known(vectors: EmbeddingFile, wanted: set[str]) -> dict[str, np.ndarray]:
     """Vectors of the wanted images that are in the file."""
     found: dict[str, np.ndarray] = {}
-    for places, piece in located(vectors):
+    for places, piece in pieces_with_paths(vectors):
         found |= {place: piece.vectors[row].copy() for row, place in enumerate(places) if place in wanted}
         if len(found) == len(wanted):
             break
@@ -130,7 +130,7 @@ def _known(vectors: EmbeddingFile, wanted: set[str]) -> dict[str, np.ndarray]:
 def _nearest(vectors: EmbeddingFile, points: np.ndarray, asked: Sequence[str], count: int) -> list[list[Neighbour]]:
     """The nearest images of each query, piece by piece; of equal cosines the first in the file."""
     best: list[list[Neighbour]] = [[] for _ in asked]
-    for places, piece in located(vectors):
+    for places, piece in pieces_with_paths(vectors):
         cosines = points @ _on_sphere(piece.vectors).T
         for row, (query, own) in enumerate(zip(asked, cosines, strict=True)):
             some = np.argsort(-own, kind="stable")[: count + 1]  # one may be the query

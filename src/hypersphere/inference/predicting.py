@@ -17,6 +17,7 @@ from hypersphere.inference.prediction_files import Table
 from hypersphere.nn.weights import CARD
 from hypersphere.runs.preprocess import AT_ONCE
 from hypersphere.util.console import progress_bar
+from hypersphere.util.run_files import is_run
 
 UNSURE = 0.5  # predictions with a lower probability are counted
 
@@ -39,7 +40,7 @@ class Summary:
 def check_order(classifier: str, images: Sequence[str]) -> None:
     """Refuse images before the classifier."""
     later = [place for place in images if (Path(place) / CARD).is_file()]
-    if later and not any((Path(classifier) / name).is_file() for name in (CARD, "run.json")):
+    if later and not is_run(classifier) and not (Path(classifier) / CARD).is_file():
         order = f"hypersphere predict {later[0]} {classifier}"
         raise UserError(f"{classifier} is not a classifier, but {later[0]} may be: it comes first, as in {order}")
 

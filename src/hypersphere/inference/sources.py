@@ -17,6 +17,7 @@ from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Preprocess
 from hypersphere.runs.run import Run, load_run
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import is_run
 from hypersphere.util.trust import is_trusted
 from hypersphere.views import folder_pipeline
 
@@ -24,7 +25,7 @@ OF_THE_FILES = ("weights", "onnx", "classifier")  # what a card says of its file
 
 
 @dataclass(frozen=True)
-class Source:
+class EncoderSource:
     """An encoder with what the card of an export says of it.
 
     Attributes:
@@ -47,7 +48,7 @@ def resolve_source(
     pretrained: bool = True,
     size: int | None = None,
     trust: bool = False,
-) -> Source:
+) -> EncoderSource:
     """Find the encoder that `source` means.
 
     Args:
@@ -60,18 +61,18 @@ def resolve_source(
     Raises:
         UserError: If there is no such encoder.
     """
-    if isinstance(source, str | Path) and (Path(source) / "run.json").is_file():
+    if isinstance(source, str | Path) and is_run(source):
         source = load_run(source, device, trust=trust)
     if isinstance(source, Run):
         loaded = Loaded(source.path, source.encoder, Preprocess.of(source.config))
-        found = Source(loaded, describe(source, plain(source.encoder)), source, source.path / "classifier")
+        found = EncoderSource(loaded, describe(source, plain(source.encoder)), source, source.path / "classifier")
     elif (path := Path(source)).exists():
         loaded = load(path, device, trust=trust)
         folder = path.parent if path.name == CARD else path
         card = read_record(folder / CARD, dict[str, Any])
         unknown = () if is_trusted(folder / CARD) else ("run",)  # which names images; the new card will be trusted
         kept = {name: value for name, value in card.items() if name not in (*OF_THE_FILES, *unknown)}
-        found = Source(loaded, kept, None, folder / "classifier")
+        found = EncoderSource(loaded, kept, None, folder / "classifier")
     else:
         return _model(os.fspath(source), device, pretrained, size)
     if size is not None:
@@ -79,7 +80,7 @@ def resolve_source(
     return found
 
 
-def _model(source: str, device: str | torch.device, pretrained: bool, size: int | None) -> Source:
+def _model(source: str, device: str | torch.device, pretrained: bool, size: int | None) -> EncoderSource:
     name = model_name(source)
     if name is None:
         close = did_you_mean(source, torchvision_names())
@@ -89,4 +90,5 @@ def _model(source: str, device: str | torch.device, pretrained: bool, size: int 
     views = normalized_as_stated(encoder, folder_pipeline(size or int(encoder.input_size)))  # type: ignore[arg-type]
     preprocess = Preprocess(views.resize or views.size, views.size, views.mean, views.std, views.resize, views.crop)
     card = describe_model(name, plain(encoder), preprocess)
-    return Source(Loaded(Path(source), encoder, preprocess), card, None, Path("runs") / f"classifier-{Path(name).name}")
+    loaded = Loaded(Path(source), encoder, preprocess)
+    return EncoderSource(loaded, card, None, Path("runs") / f"classifier-{Path(name).name}")

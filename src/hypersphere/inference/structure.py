@@ -11,7 +11,7 @@ from torch import Tensor
 from hypersphere.data.tar_members import file_or_member
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import read_vectors
-from hypersphere.inference.neighbours import Neighbour, located
+from hypersphere.inference.neighbours import Neighbour, pieces_with_paths
 from hypersphere.inference.similarity import close_pairs, nearest_cosines, usual_nearest_angle
 from hypersphere.runs.machine import pick_device
 from hypersphere.sphere import spherical_kmeans, unit
@@ -183,7 +183,7 @@ def _read(file: Path, device: str | torch.device, least: int) -> tuple[list[str]
     """Absolute paths of all images of a file, and their vectors on the sphere."""
     names: list[str] = []
     parts: list[Tensor] = []
-    for places, piece in located(read_vectors(file)):
+    for places, piece in pieces_with_paths(read_vectors(file)):
         names += places
         parts.append(unit(torch.tensor(piece.vectors, dtype=torch.float32)))
     if len(names) < least:

@@ -13,7 +13,7 @@ from hypersphere.errors import UserError
 from hypersphere.inference.loading import Loaded, Picture, load, plain, weights_as_bytes
 from hypersphere.nn.weights import CARD, HUB_WEIGHTS, WEIGHTS, exported_weights
 from hypersphere.util.files import as_json, write_atomically
-from hypersphere.util.trust import remember
+from hypersphere.util.trust import remember_own_file
 
 try:
     from huggingface_hub import ModelHubMixin, snapshot_download
@@ -110,4 +110,4 @@ class Encoder(nn.Module, ModelHubMixin, library_name="hypersphere", tags=["image
             (save_directory / WEIGHTS).unlink(missing_ok=True)
         write_atomically(save_directory / HUB_WEIGHTS, blob)
         write_atomically(save_directory / CARD, as_json(card))
-        remember(save_directory / CARD)
+        remember_own_file(save_directory / CARD)

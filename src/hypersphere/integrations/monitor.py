@@ -64,7 +64,7 @@ class FeatureMonitor:
     def _hook(self, name: str) -> Any:
         def hear(module: nn.Module, inputs: Any, output: Any) -> None:
             if (self.steps + 1) % self.every == 0 and torch.is_grad_enabled():
-                features = pooled(output)
+                features = pooled_features(output)
                 if features is not None:
                     self._heard[name] = _last([*self._heard[name], features.detach()], self.rows)
 
@@ -110,7 +110,7 @@ def _last(parts: list[Tensor], rows: int) -> list[Tensor]:
     return parts
 
 
-def pooled(output: Any) -> Tensor | None:
+def pooled_features(output: Any) -> Tensor | None:
     """Features of shape (N, D) from the output of a module.
 
     Args:
@@ -123,7 +123,7 @@ def pooled(output: Any) -> Tensor | None:
     if isinstance(output, Mapping):
         output = [*output.values()]
     if isinstance(output, tuple | list):
-        return next((found for part in output if (found := pooled(part)) is not None), None)
+        return next((found for part in output if (found := pooled_features(part)) is not None), None)
     if not isinstance(output, Tensor) or not output.is_floating_point() or output.ndim < 2:
         return None
     if output.ndim == 3:

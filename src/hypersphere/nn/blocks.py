@@ -54,7 +54,7 @@ def width_of(block: nn.Module) -> int:
 def features_in(output: Any) -> Tensor:
     """Features N × D of a network's output: a tensor, an output of Hugging Face, or the first of several."""
     if isinstance(output, Tensor):
-        return pooled(output.detach().float())
+        return mean_over_positions(output.detach().float())
     for name in ("pooler_output", "last_hidden_state"):
         found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
         if found is not None:
@@ -65,7 +65,7 @@ def features_in(output: Any) -> Tensor:
     return features_in(parts[0])
 
 
-def pooled(x: Tensor) -> Tensor:
+def mean_over_positions(x: Tensor) -> Tensor:
     """Mean over positions, N × C."""
     return to_positions(x).mean(1)
 

@@ -14,7 +14,7 @@ IN_MEMORY = "in-memory-"  # prefix of the names
 _GIVEN: WeakValueDictionary[str, nn.Module] = WeakValueDictionary()
 
 
-def remember(network: nn.Module) -> str:
+def remember_network(network: nn.Module) -> str:
     """Return the name of a network; `copy_of` finds it by this name as long as it is in use.
 
     The name tells the architecture, not the weights: a resumed run can check that it gets a network that fits.
@@ -36,7 +36,7 @@ def is_in_memory(name: str) -> bool:
 
 
 def given(name: str) -> nn.Module:
-    """The network that `remember` gave this name.
+    """The network that `remember_network` gave this name.
 
     Raises:
         UserError: If it is not in use any more.
@@ -49,7 +49,7 @@ def given(name: str) -> nn.Module:
 
 
 def copy_of(name: str) -> nn.Module:
-    """A copy of the network that `remember` gave this name. Training it does not change the original."""
+    """A copy of the network that `remember_network` gave this name. Training it does not change the original."""
     network = given(name)
     try:
         return copy.deepcopy(network)

@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from hypersphere.optim.clip import clip_gradients
-from hypersphere.optim.decay import scheduled_decay
+from hypersphere.optim.before_step import clip_gradients, scheduled_decay
 from hypersphere.optim.lars import LARS
 from hypersphere.optim.muon import Muon
 from hypersphere.optim.schedules import rising, scaled, warmup_cosine

@@ -20,7 +20,7 @@ STOPPING = 20.0  # seconds for running runs to save themselves when the time is 
 RUN_MEMORY = 24 * 2**30  # bytes of GPU memory for a run of ResNet-18 with 1024 images at once
 
 
-def missing(
+def missing_runs(
     table: Table | Figure,
     evidence: Evidence,
     seeds: Iterable[int],

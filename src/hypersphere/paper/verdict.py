@@ -3,9 +3,9 @@
 1. The effect of a claim is a combination of cell means (most often a difference) over all seeds that have run; seeds of
    different cells are not paired. A seed that diverged counts as the worst result.
 2. Its standard error comes from one variance, pooled over all cells of the protocol, dataset, encoder, normalization
-   and optimizer. Bartlett's test decides which cells share it (`estimates.pooled`); cells with a diverged or collapsed
-   seed do not. If the error of the claim's own cells (Welch's) is larger, it is used instead. If one of its cells does
-   not share the variance, or if times are compared, Welch's error is used with its own degrees of freedom.
+   and optimizer. Bartlett's test decides which cells share it (`estimates.pooled_spread`); cells with a diverged or
+   collapsed seed do not. If the error of the claim's own cells (Welch's) is larger, it is used instead. If one of its
+   cells does not share the variance, or if times are compared, Welch's error is used with its own degrees of freedom.
 3. Claims of one family are judged together: two-sided intervals that hold for all of them at once with 95 %, by Dunnett
    if they share a control, else by Bonferroni. The families are those of `claims.py`, whether or not all have run.
 4. Each cell of the claim needs two seeds for an interval. By the family's, the effect is
@@ -29,7 +29,7 @@ from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.claims import CLAIMS
 from hypersphere.paper.evidence import Evidence, measured, worst
-from hypersphere.util.estimates import Effect, Spread, combine, detectable, pooled
+from hypersphere.util.estimates import Effect, Spread, combine, detectable, pooled_spread
 
 Word = Literal[
     "reproduced", "smaller than published", "no effect", "opposite", "undecided", "not tested"
@@ -138,7 +138,7 @@ class Judge:
             for name, of_cell in values.items()
             if lowest is None or not any(abs(value - lowest) < near for value in of_cell.values())
         }
-        return pooled(not_collapsed)
+        return pooled_spread(not_collapsed)
 
     def _find_family(self, family: str, metric: str) -> tuple[int, Cell | None]:
         """Number of its claims, and the control that all of them share, if they do."""

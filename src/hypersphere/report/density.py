@@ -7,6 +7,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from hypersphere.diagnostics import angle_counts, plane_density, von_mises_density
+from hypersphere.diagnostics.findings import on_the_circle
 from hypersphere.report.chart import Scale, polyline
 from hypersphere.report.contact_sheet import png_uri
 from hypersphere.report.templating import render
@@ -27,9 +28,7 @@ def on_circle(features: Tensor) -> tuple[Tensor, str]:
     """
     if features.shape[1] == 2:
         return features, "the features themselves"
-    features = features.double()
-    directions = torch.linalg.svd(features, full_matrices=False).Vh[:2]
-    points = features @ directions.T
+    points = on_the_circle(features)
     points = points * torch.where(points.mean(0) < 0, -1.0, 1.0)  # the sign is arbitrary: make most points positive
     kept = float(points.square().sum() / features.square().sum())
     return points, f"projected onto the first two principal directions, which hold {kept:.0%} of the squared length"

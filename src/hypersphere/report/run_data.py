@@ -22,6 +22,7 @@ from hypersphere.runs.results import read_evaluations
 from hypersphere.runs.run import check_images, load_run, read_config, with_root
 from hypersphere.sphere import unit
 from hypersphere.train import read_metrics
+from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
 from hypersphere.util.trust import check_code
 
 SAMPLE = 1000  # images: enough for a map, few enough to be part of the page
@@ -106,7 +107,7 @@ def read_run_data(path: Path, device: str, root: Path | None) -> RunData:
     run = RunData(
         path,
         config,
-        written_by={name: value for name, value in _json(path / "run.json").items() if name != "config"},
+        written_by={name: value for name, value in _json(path / RUN_RECORD).items() if name != "config"},
         metrics=metrics,
         evaluation=read_evaluations(path),
         epoch_steps=_epoch_steps(path, config, metrics, sample),
@@ -161,7 +162,7 @@ class Began:
 
 def _began(run: Path) -> Began:
     files = (run / FILES).read_bytes() if (run / FILES).is_file() else b""
-    return Began(files, _json(run / "run.json").get("images"), run)
+    return Began(files, _json(run / RUN_RECORD).get("images"), run)
 
 
 def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[Sample | None, str]:
@@ -171,10 +172,10 @@ def _sample_or_why_not(config: Config, path: Path, root: Path | None) -> tuple[S
     }
     try:
         config = Config().replace(**of_data)
-        check_code(path / "run.json", {"data": config.data})
+        check_code(path / RUN_RECORD, {"data": config.data})
         dataset = Dataset.resolve(config)
         if root is None:
-            check_images(dataset, path / "run.json", path / FILES)
+            check_images(dataset, path / RUN_RECORD, path / FILES)
         config = with_root(config, root if dataset.needs_root(path) else None)
         return sample_of(config, _began(path)), ""
     except UserError as error:
@@ -193,7 +194,7 @@ def sample_of(config: Config, began: Began | None) -> Sample:
 
 
 def _seen_or_why_not(path: Path, sample: Sample, device: str) -> tuple[Seen | None, str]:
-    if not (path / "checkpoint.pt").exists():
+    if not (path / CHECKPOINT).exists():
         return None, "there is no checkpoint yet"
     try:
         run = load_run(path, device)

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from hypersphere.probes import BASELINE, baseline_of, title_of
 from hypersphere.report.run_data import RunData
 from hypersphere.report.templating import number
 
 NONE = "–"
-BASELINE = "random/"  # in the names of results of an untrained encoder
 MANY_CLASSES = 20  # with more, top-5 accuracy is shown as well
 
 Rows = list[list[str]]
@@ -51,15 +51,10 @@ def evaluated(run: RunData) -> dict[tuple[str, str], str]:
         for probe, values in probes.items() if isinstance(probes, dict) else ():
             accuracy = _accuracy(values, many)
             if accuracy is not None and BASELINE not in probe:
-                random = _accuracy(probes.get(_of_baseline(probe)), many=False)
+                random = _accuracy(probes.get(baseline_of(probe)), many=False)
                 accuracy += f" (random {random})" if random else ""
-                found[split, probe.removesuffix("knn") + f"{values['k']}-NN" if "k" in values else probe] = accuracy
+                found[split, title_of(probe, values)] = accuracy
     return found
-
-
-def _of_baseline(probe: str) -> str:
-    prefix, slash, name = probe.rpartition("/")
-    return f"{prefix}{slash}{BASELINE}{name}"
 
 
 def _accuracy(values: Any, many: bool) -> str | None:

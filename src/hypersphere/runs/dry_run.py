@@ -11,9 +11,10 @@ from hypersphere.data import Dataset
 from hypersphere.data.loader import decode_place
 from hypersphere.errors import UserError
 from hypersphere.runs.build import plan_of
-from hypersphere.runs.estimate import Estimate, Trial, estimate_of, proposal, try_updates
+from hypersphere.runs.estimate import RunEstimate, Trial, estimate_of, proposal, try_updates
 from hypersphere.runs.machine import training_execution
-from hypersphere.runs.pretraining import announce, checked_out, new_trainer
+from hypersphere.runs.run_folders import checked_out
+from hypersphere.runs.training import announce, new_trainer
 from hypersphere.util.free_memory import free_memory
 from hypersphere.util.launcher import launched
 
@@ -40,7 +41,7 @@ class DryRun:
     training_images: int
     held_out: int
     steps: int
-    estimate: Estimate
+    estimate: RunEstimate
     micro_batch: int | None
     proposal: str | None
 

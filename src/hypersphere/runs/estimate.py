@@ -33,7 +33,7 @@ MEASURED = 1.0  # seconds of a trial update that are enough to extrapolate from
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """What a run will need.
 
     Attributes:
@@ -79,9 +79,9 @@ def _seconds(value: float) -> str:
     return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
-def estimate_of(config: Config, plan: Plan, method: Method, update: float, device: torch.device) -> Estimate:
+def estimate_of(config: Config, plan: Plan, method: Method, update: float, device: torch.device) -> RunEstimate:
     """The estimate of a run of which some updates were made, `update` seconds each, in this process."""
-    return Estimate(
+    return RunEstimate(
         seconds=update * plan.steps,
         update=update,
         images_per_second=plan.batch / update,

@@ -12,6 +12,7 @@ from hypersphere.nn.libraries import pretrained_model
 from hypersphere.nn.weights import CARD, ShapeMismatch, exported_weights, load_tensors, read_weights
 from hypersphere.util.console import notify
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
 
 PRETRAINED = "pretrained"
 STEMS = {3: "cifar", 7: "imagenet"}  # by the side of a ResNet's first filters
@@ -76,7 +77,7 @@ def _weights(encoder: nn.Module, config: Config, channels: int) -> dict[str, Ten
 
 def _file_of(init: str) -> Path:
     path = Path(init).expanduser()
-    inside = {"run.json": "checkpoint.pt", CARD: exported_weights(path).name}
+    inside = {RUN_RECORD: CHECKPOINT, CARD: exported_weights(path).name}
     file = next((path / weights for known, weights in inside.items() if (path / known).is_file()), path)
     if file.is_file():
         return file
@@ -87,7 +88,7 @@ def _file_of(init: str) -> Path:
 
 def _its_encoder(config: Config) -> str:
     """Which encoder the run or exported folder has that `init` names, if it is another one."""
-    record = Path(str(config.init)).expanduser() / "run.json"
+    record = Path(str(config.init)).expanduser() / RUN_RECORD
     its = read_record(record, _RunRecord)["config"].get("encoder") if record.is_file() else None
     return (
         "" if its in (None, config.encoder) else f"; its encoder is {its}, not {config.encoder}: pass `encoder` {its}"

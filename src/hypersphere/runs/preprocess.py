@@ -20,7 +20,7 @@ from hypersphere.data.object_datasets import as_images
 from hypersphere.data.tar_members import exists, file_or_member, opened
 from hypersphere.data.torch_datasets import as_array, pixels_of
 from hypersphere.errors import UserError
-from hypersphere.evaluate import extract, in_channels
+from hypersphere.evaluate import extract
 from hypersphere.nn.levels import AtLevel, Level
 from hypersphere.runs.build import view_pipeline
 from hypersphere.util.records import check_record
@@ -126,7 +126,7 @@ class Preprocess:
     def view(self, pixels: Tensor) -> Tensor:
         """Input of the encoder, of shape (N, C, size, size), from uint8 pixels of shape (N, C, side, side)."""
         images = Images(pixels, torch.empty(0), ())
-        return center_view(self.pipeline())(in_channels(images, len(self.mean)).pixels)
+        return center_view(self.pipeline())(images.in_channels(len(self.mean)).pixels)
 
     def pipeline(self, probe: Augmentation | None = None) -> ViewPipeline:
         """The views of a loader that shows images as this does; `probe` is the augmentation for training a probe."""

@@ -1,4 +1,4 @@
-"""A method's recipe on whatever data and encoder one names, by what is found there."""
+"""A method's recipe on whatever data and encoder one names, and which options have no effect on a run."""
 
 import os
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual), **options})
     for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
-    return located(_for_encoder(_normalized(config, dataset, hints.channels), options))
+    return with_absolute_paths(_for_encoder(_normalized(config, dataset, hints.channels), options))
 
 
 def recommended_for(dataset: Dataset, size: int | None = None, epochs: int | None = None) -> Recommendation:
@@ -122,7 +122,19 @@ def transformer_options(config: Config) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if name in option_names(config.method)}
 
 
-def located(config: Config) -> Config:
+def inactive_options(config: Config) -> set[str]:
+    """Return the names of options that have no effect, because of other options or of the data."""
+    return config.inactive | Dataset.resolve(config).ignored
+
+
+def unused_options(config: Config) -> list[str]:
+    """Return the names of options that differ from the recipe although they have no effect."""
+    published = photograph_options(config.method, config.data, config.size)
+    usual = recipe(config.method, config.data, **published)
+    return sorted(name for name in inactive_options(config) if getattr(config, name) != getattr(usual, name))
+
+
+def with_absolute_paths(config: Config) -> Config:
     """As a run keeps it: found again from any other folder."""
     labels, root = (name and os.path.abspath(os.path.expanduser(name)) for name in (config.labels, config.root))
     return with_teacher(config.replace(data=Dataset.resolve(config).name, labels=labels, root=root))

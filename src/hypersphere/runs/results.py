@@ -7,6 +7,7 @@ its content, which is compared when it is read; files of version 0.2.0 and older
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,13 @@ from hypersphere.errors import UserError
 from hypersphere.evaluate import Evaluation
 from hypersphere.util.console import notify_once
 from hypersphere.util.files import as_json, lock_folder, make_folder, write_json
+from hypersphere.util.optional import require
 
 EVALUATION_FILE = "evaluation.json"
 CHECKSUM = "sha256"  # field of both kinds of files
 
 
-def name_of(cell: str, config: Config, hash: str | None = None) -> str:
+def run_name(cell: str, config: Config, hash: str | None = None) -> str:
     """Name of one run of a cell: of its folder, and of its file in `results/`.
 
     Args:
@@ -50,7 +52,7 @@ class Result:
     @property
     def file(self) -> str:
         """Name of its file in `results/`."""
-        return f"{name_of(self.cell, self.config, self.hash)}.json"
+        return f"{run_name(self.cell, self.config, self.hash)}.json"
 
     def write(self, folder: Path) -> Path:
         """Write the result into `folder`, which is made if it does not exist, and return the path of the file."""
@@ -90,6 +92,51 @@ def read_results(folder: Path) -> list[Result]:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{file} is damaged ({error}): repair or remove it") from None
     return found
+
+
+def load_results(folder: str | os.PathLike[str] = "results", *, as_frame: bool = False) -> Any:
+    """Load the results of a sweep or of the paper's tables, one record per run.
+
+    Args:
+        folder: A folder of results (`results/` of `reproduce`), or of a sweep, which has them in `results`.
+        as_frame: Whether to return a pandas DataFrame.
+
+    Returns:
+        A list of dictionaries, or a DataFrame with them as rows, in the order of the names of the files. `cell`,
+        `title`, `hash`, `seconds`, `diverged` and `file` describe a run; its options have their own names, such as
+        `lr`; measures are `PROBE/MEASURE`, such as `linear/top1` and `sphere/uniformity`; `history` is a list of what
+        was measured during training.
+
+    Raises:
+        UserError: If there are no results, a file is damaged, or pandas is not installed for `as_frame`.
+
+    Example:
+        >>> import hypersphere as hs
+        >>> runs = hs.sweep("byol", "digits", over={"seed": [0, 1]}, epochs=1, hidden=8, probes=["knn"], workers=0)
+        >>> [(record["seed"], record["title"], "knn/top1" in record) for record in hs.load_results("runs/sweep")]
+        [(0, 'byol', True), (1, 'byol', True)]
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise UserError(f"{path} does not exist: expected the folder of a sweep, or of results")
+    inside = path / "results"
+    results = read_results(path) if any(path.glob("*.json")) or not inside.is_dir() else read_results(inside)
+    if not results:
+        raise UserError(f"{path} has no results: expected the folder of a sweep, or of results")
+    records = [_record(result) for result in results]
+    if not as_frame:
+        return records
+    return require("pandas", "`as_frame`", "pandas").DataFrame(records)
+
+
+def _record(result: Result) -> dict[str, Any]:
+    config = result.config
+    about = {"cell": result.cell, "title": config.title, "hash": result.hash, "seconds": result.seconds}
+    about |= {"diverged": result.diverged, "file": result.file}
+    measures = {
+        f"{probe}/{measure}": value for probe, values in result.evaluation.items() for measure, value in values.items()
+    }
+    return about | config.to_json() | measures | {"history": result.history}
 
 
 def read_evaluations(run: Path) -> dict[str, Any]:

@@ -18,16 +18,10 @@ from hypersphere.data.loader import center_view
 from hypersphere.data.resolving import dataset_of
 from hypersphere.data.unreadable import report_unreadable
 from hypersphere.errors import UserError
-from hypersphere.evaluate import (
-    Evaluation,
-    evaluate_encoder,
-    extract,
-    in_channels,
-    transfer_views,
-)
+from hypersphere.evaluate import Evaluation, evaluate_encoder, extract, transfer_views
 from hypersphere.evaluate.features import put_batch_statistics
 from hypersphere.methods import Method
-from hypersphere.nn.in_memory import remember as remember_network
+from hypersphere.nn.in_memory import remember_network
 from hypersphere.nn.levels import Level
 from hypersphere.nn.weights import CARD
 from hypersphere.probes import EVERY_PROBE, PROBES, TRANSFER_PROBES
@@ -44,6 +38,7 @@ from hypersphere.util.console import duration
 from hypersphere.util.launcher import is_main_process
 from hypersphere.util.notebook import html_table
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
 from hypersphere.util.trust import check_code, is_trusted
 from hypersphere.util.trust import trust as trust_path
 from hypersphere.views import ViewPipeline
@@ -121,7 +116,7 @@ class Run:
     @property
     def written_by(self) -> dict[str, Any]:
         """Code, versions and device when the run began, from run.json."""
-        known = read_record(self.path / "run.json", RunRecord)
+        known = read_record(self.path / RUN_RECORD, RunRecord)
         return {name: value for name, value in known.items() if name != "config"}
 
     @cached_property
@@ -338,7 +333,7 @@ def _loaders(
     split = dataset.split(holdout, run)
     sets: tuple[Any, ...] = split
     if split.train.channels != len(pipeline.mean):
-        sets = tuple(in_channels(images, len(pipeline.mean)) for images in dataset.in_memory(split))
+        sets = tuple(images.in_channels(len(pipeline.mean)) for images in dataset.in_memory(split))
     cache = dataset.options.cache
     return [images.loader(pipeline, seed, device, dataset.workers, progress, cache).labelled for images in sets]
 
@@ -429,7 +424,7 @@ def last_state(path: Path, config: Config, device: str | torch.device) -> Run:
     """A run with its config as it is used now, from its last checkpoint."""
     method = build_method(config, len(view_pipeline(config).mean), max(2, _classes(path)))
     run = Run(path, config, method, 0, 0.0)
-    put_state(run, load_checkpoint(path / "checkpoint.pt"))
+    put_state(run, load_checkpoint(path / CHECKPOINT))
     method.to(pick_device(device))
     return run
 
@@ -450,7 +445,7 @@ def check_given(path: Path, name: str, encoder: nn.Module | None) -> None:
 
 def put_state(run: Run, state: dict[str, Any]) -> None:
     """Load the state of a checkpoint into a run."""
-    file = run.path / "checkpoint.pt"
+    file = run.path / CHECKPOINT
     restore(run.method, state["method"], file)
     if state["hash"] != run.config.hash:
         raise UserError(f"{file} belongs to another run: its hash is {state['hash']}, not {run.config.hash}")
@@ -469,7 +464,7 @@ def load_config(path: str | Path, **advice: str) -> Config:
     """
     config = read_config(path)
     named = code_named_in(config.to_json())
-    check_code(Path(path) / "run.json", named, **advice)
+    check_code(Path(path) / RUN_RECORD, named, **advice)
     return read_config(path) if named else config  # now with the options of its method
 
 
@@ -479,7 +474,7 @@ def read_config(path: str | Path) -> Config:
     Raises:
         UserError: If the folder is not a run, or run.json is damaged.
     """
-    file = Path(path) / "run.json"
+    file = Path(path) / RUN_RECORD
     if not file.is_file():
         reason, card = "it has no run.json", Path(path) / CARD
         if card.is_file():
@@ -520,4 +515,4 @@ def with_root(config: Config, root: str | Path | None) -> Config:
 
 def _classes(path: Path) -> int:
     """Number of classes of the training images; 2 for older runs, which do not record it."""
-    return read_record(path / "run.json", RunRecord).get("classes", 2)
+    return read_record(path / RUN_RECORD, RunRecord).get("classes", 2)

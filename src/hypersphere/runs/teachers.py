@@ -17,6 +17,7 @@ from hypersphere.nn.weights import CARD, WEIGHTS, load_tensors, read_weights
 from hypersphere.runs.build import view_pipeline
 from hypersphere.util.console import notify
 from hypersphere.util.records import read_record
+from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD, is_run
 from hypersphere.util.trust import check_code
 from hypersphere.views import ViewPipeline, folder_pipeline
 
@@ -140,7 +141,7 @@ def _source(name: str) -> _Source:
         check_model(model)
         return _Source(model, {}, *_normalization(model), None)
     folder = Path(name)
-    if (folder / "run.json").is_file():
+    if is_run(folder):
         return _of_run(folder)
     if (folder / CARD).is_file():
         return _of_export(folder)
@@ -161,7 +162,7 @@ def _normalization(model: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def _of_run(folder: Path) -> _Source:
-    file, weights = folder / "run.json", folder / "checkpoint.pt"
+    file, weights = folder / RUN_RECORD, folder / CHECKPOINT
     saved = read_record(file, _RunRecord)["config"]
     check_code(file, code_named_in(saved))
     config = Config.from_json(saved)

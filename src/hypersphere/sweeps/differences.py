@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from hypersphere.runs.results import Result
 from hypersphere.sweeps.grid import Point, grouped, numbers_of
-from hypersphere.util.estimates import Effect, combine, pooled
+from hypersphere.util.estimates import Effect, combine, pooled_spread
 
 
 class Difference(NamedTuple):
@@ -35,7 +35,7 @@ def differences(points: Sequence[Point], found: Mapping[str, Result]) -> list[Di
     effects: dict[str, dict[int, Effect]] = {name: {} for name in names}
     for name in names:
         rows = {"0": first[name], **{str(n): row[name] for n, row in enumerate(others, 1) if name in row}}
-        spread, alike = pooled(rows)
+        spread, alike = pooled_spread(rows)
         for row, numbers in list(rows.items())[1:]:
             shared = spread if {"0", row} <= alike else None
             effects[name][int(row)] = combine([numbers, first[name]], [1.0, -1.0], shared)

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 from hypersphere.config import Config, format_value, option_names, unknown_option
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.errors import UserError
-from hypersphere.methods import Method
-from hypersphere.methods import name_of as name_of_method
+from hypersphere.methods import Method, name_of
 from hypersphere.probes import EVERY_PROBE, TRANSFER_PROBES
-from hypersphere.runs.inactive_options import inactive_options
-from hypersphere.runs.recipes import recipe_for
-from hypersphere.runs.results import Result, name_of, read_results
+from hypersphere.runs.recipes import inactive_options, recipe_for
+from hypersphere.runs.results import Result, read_results, run_name
 from hypersphere.sweeps import FanOut
 from hypersphere.sweeps.jobs import Job, check_failed, run_jobs
 from hypersphere.util.references import edition, is_reference, reference_to
@@ -50,7 +48,7 @@ class Point(NamedTuple):
 
     @property
     def name(self) -> str:
-        return name_of(self.cell, self.config)
+        return run_name(self.cell, self.config)
 
 
 def distinct(values: Iterable[tuple[dict[str, Any], Config]]) -> list[Point]:
@@ -133,7 +131,7 @@ def sweep(
         raise UserError(f"`data` of a sweep must be {readable}, which its processes can read")
     points = points_of(_kept(method), over, {"data": _kept(data), **options})
     runs = [point.name for point in points]  # as the user's code is now
-    jobs = missing(points, results_in(Path(out)), tuple(probes))
+    jobs = missing_jobs(points, results_in(Path(out)), tuple(probes))
     failed = run_jobs(jobs, Path(out) / "results", Path(out), FanOut(workers, ray, retries))
     check_failed(failed, len(set(runs)))
     found = results_in(Path(out))
@@ -143,7 +141,7 @@ def sweep(
 def _kept(value: Any) -> Any:
     """Return the name under which a config keeps a class or function of the user's."""
     if isinstance(value, type) and issubclass(value, Method):
-        return name_of_method(value)
+        return name_of(value)
     return (reference_to(value) or value) if callable(value) else value
 
 
@@ -175,12 +173,12 @@ def results_in(out: Path) -> dict[str, Result]:
     found: dict[str, Result] = {}
     for result in read_results(out / "results"):
         if result.config.hash == result.hash:  # of an earlier version, it may count options that its method lacks
-            found[name_of(result.cell, result.config.without_unused())] = result
-        found[name_of(result.cell, result.config, result.hash)] = result
+            found[run_name(result.cell, result.config.without_unused())] = result
+        found[run_name(result.cell, result.config, result.hash)] = result
     return found
 
 
-def missing(points: Sequence[Point], found: Mapping[str, Result], probes: tuple[str, ...]) -> list[Job]:
+def missing_jobs(points: Sequence[Point], found: Mapping[str, Result], probes: tuple[str, ...]) -> list[Job]:
     """Return the runs that have no result, or whose result lacks a probe, each once."""
     if not probes or not set(probes) <= set(EVERY_PROBE):
         raise UserError(f"`probes` must be one or more of {', '.join(EVERY_PROBE)}")

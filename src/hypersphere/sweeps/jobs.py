@@ -12,10 +12,11 @@ from hypersphere.diagnostics import angle_counts
 from hypersphere.errors import Diverged, RunsFailed
 from hypersphere.runs.machine import pick_device, provenance
 from hypersphere.runs.pretraining import agreeing, go_on, start
-from hypersphere.runs.results import Result, name_of
+from hypersphere.runs.results import Result, run_name
 from hypersphere.runs.run import Run, evaluate_on, held_out_features, load_config, random_encoder
 from hypersphere.sweeps import FanOut, Work, fan_out
 from hypersphere.util.files import make_folder
+from hypersphere.util.run_files import is_run
 
 
 class Job(NamedTuple):
@@ -38,7 +39,7 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the run's folder, and of its file in the folder of results."""
-        return name_of(self.cell, self.config)
+        return run_name(self.cell, self.config)
 
     def __str__(self) -> str:
         return self.title
@@ -137,7 +138,7 @@ def _angles(encoder: nn.Module, config: Config, where: dict[str, Any]) -> list[i
 
 
 def _trained(job: Job, path: Path, progress: bool, where: dict[str, Any]) -> Run:
-    if (path / "run.json").is_file():
+    if is_run(path):
         saved = load_config(path)
         now = job.config.replace(**where, out=saved.out, precision=saved.precision)
         return go_on(path, agreeing(saved, now, path), progress=progress)

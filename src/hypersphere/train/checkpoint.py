@@ -19,8 +19,7 @@ from hypersphere.errors import UserError, first_line
 from hypersphere.util.console import notify
 from hypersphere.util.files import write_atomically
 from hypersphere.util.records import check_record
-
-CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"  # in the folder of a run
+from hypersphere.util.run_files import CHECKPOINT, PREVIOUS
 
 
 class _State(TypedDict):

@@ -83,7 +83,7 @@ def combine(values: Sequence[Sequence[float]], weights: Sequence[float], pool: S
     return Effect(mean, own, df, n, "Welch")
 
 
-def pooled(cells: Mapping[str, Sequence[float]]) -> tuple[Spread | None, set[str]]:
+def pooled_spread(cells: Mapping[str, Sequence[float]]) -> tuple[Spread | None, set[str]]:
     """The variance that cells share, and the names of these cells.
 
     Cells with two seeds or more are pooled. While Bartlett's test rejects equal variances at 5 %, the cell with the

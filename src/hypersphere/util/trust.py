@@ -29,7 +29,7 @@ def trust(path: str | os.PathLike[str]) -> None:
     _TRUSTED.add(Path(path).resolve())
 
 
-def remember(file: Path) -> None:
+def remember_own_file(file: Path) -> None:
     """Record that the user wrote a file, so that it is trusted from now on, wherever it is moved.
 
     Without a home folder that can be written, the user has to pass `trust` later.

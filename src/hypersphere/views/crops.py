@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersphere import kernels
-from hypersphere.util.random_numbers import VIEWS, Key, uniforms
+from hypersphere.util.random_numbers import Key, uniforms
 from hypersphere.views.pipeline import (
     BOX_DRAWS,
     Augmentation,
@@ -30,10 +30,10 @@ def decode_side(recipe: ViewPipeline) -> int:
     return math.ceil(max(recipe.size_of(how) / math.sqrt(how.crop[0] * how.ratio[0]) for how in hows))
 
 
-def crop_draws(recipe: ViewPipeline, sample: Tensor, seed: int, epoch: int, stream: int = VIEWS) -> np.ndarray:
+def crop_draws(recipe: ViewPipeline, sample: Tensor, key: Key) -> np.ndarray:
     """Random numbers for the boxes of each image's views, B × V × BOX_DRAWS."""
     views = range(len(recipe.augmentations))
-    drawn = [uniforms(BOX_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream) for view in views]
+    drawn = [uniforms(BOX_DRAWS, sample, view=view, **key._asdict()) for view in views]
     return torch.stack(drawn, dim=1).numpy()
 
 
@@ -102,38 +102,30 @@ def middle_of(image: Tensor, how: None, side: int) -> np.ndarray:
     return middle(image, side)
 
 
-def finished(
-    cropped: Tensor,
-    sample: Tensor,
-    recipe: ViewPipeline,
-    seed: int,
-    epoch: int,
-    dtype: torch.dtype,
-    stream: int = VIEWS,
-) -> tuple[Tensor, ...]:
+def finished(recipe: ViewPipeline, cropped: Tensor, sample: Tensor, key: Key, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """Finish B images' crops, as `crops` returns them, to V views; by kernels on a GPU."""
     sides = [recipe.size_of(how) for how in recipe.augmentations]
     channels = len(recipe.mean)
     parts = cropped.split([channels * side * side for side in sides], dim=1)
-    make, key = fused if channels == 3 and kernels.usable(cropped) else reference, Key(seed, epoch, stream)
+    make = fused if channels == 3 and kernels.usable(cropped) else reference
     hows = zip(parts, recipe.augmentations, strict=True)
-    return tuple(make(part, how, recipe, sample, dtype, key, view=view) for view, (part, how) in enumerate(hows))
+    return tuple(make(how, recipe, part, sample, key, dtype, view=view) for view, (part, how) in enumerate(hows))
 
 
 def reference(
-    part: Tensor, how: Augmentation, recipe: ViewPipeline, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
+    how: Augmentation, recipe: ViewPipeline, part: Tensor, sample: Tensor, key: Key, dtype: torch.dtype, *, view: int
 ) -> Tensor:
     """One view, operation by operation."""
     memory = torch.channels_last if part.is_cuda else torch.contiguous_format
     side = recipe.size_of(how)
-    d = draw(how, (side, side), sample, view=view, **key._asdict())
+    d = draw(how, (side, side), sample, key, view=view)
     x = part.reshape(-1, len(recipe.mean), side, side).float() / 255
     x = torch.where(d.flip[:, None, None, None], x.flip(3), x)
     return coloured(x, d, how, recipe).to(dtype, memory_format=memory)
 
 
 def fused(
-    part: Tensor, how: Augmentation, recipe: ViewPipeline, sample: Tensor, dtype: torch.dtype, key: Key, *, view: int
+    how: Augmentation, recipe: ViewPipeline, part: Tensor, sample: Tensor, key: Key, dtype: torch.dtype, *, view: int
 ) -> Tensor:
     """One view by kernels. It does not wait for the device, except for RandAugment of large images."""
     from hypersphere.kernels.crops import finish_crops
@@ -145,5 +137,5 @@ def fused(
     out = torch.empty(shape, dtype=kernel_dtype, device=part.device, memory_format=torch.channels_last)
     finish_crops(part, sample, style, out, key, view=view)
     if how.operations:
-        out = late_changes(out, draw_late(how, sample, view=view, **key._asdict()), how, recipe)
+        out = late_changes(out, draw_late(how, sample, key, view=view), how, recipe)
     return out.to(dtype, memory_format=torch.channels_last)

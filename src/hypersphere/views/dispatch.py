@@ -91,7 +91,7 @@ def reference(
     """The views, operation by operation."""
     images, shape = pixels[sample], (pixels.shape[2], pixels.shape[3])
     memory = torch.channels_last if pixels.is_cuda else torch.contiguous_format
-    draws = [draw(how, shape, sample, view=view, **key._asdict()) for view, how in enumerate(hows)]
+    draws = [draw(how, shape, sample, key, view=view) for view, how in enumerate(hows)]
     views = [apply(images, d, how, recipe) for d, how in zip(draws, hows, strict=True)]
     return tuple(view.to(dtype, memory_format=memory) for view in views)
 
@@ -111,7 +111,7 @@ def fused(
         out = torch.empty(shape, dtype=kernel_dtype, device=pixels.device, memory_format=torch.channels_last)
         fused_views(pixels, sample, style, out, key, first=len(views))
         if how.operations:
-            draws = [draw_late(how, sample, view=len(views) + n, **key._asdict()) for n in range(count)]
+            draws = [draw_late(how, sample, key, view=len(views) + n) for n in range(count)]
             late = Late(*(torch.cat(parts) for parts in zip(*draws, strict=True)))
             out = late_changes(out, late, how, recipe).to(dtype, memory_format=torch.channels_last)
         views += out.chunk(count)

@@ -102,7 +102,7 @@ def reference(
     made = []
     for place, number in enumerate(sample.split(1)):
         image = images.image(place)[None]
-        drawn = draw(how, (image.shape[2], image.shape[3]), number, view=view, **key._asdict())
+        drawn = draw(how, (image.shape[2], image.shape[3]), number, key, view=view)
         made.append(apply(image, drawn, how, recipe))
     return torch.cat(made).to(dtype, memory_format=memory)
 
@@ -125,4 +125,4 @@ def fused(
     style, _ = kernel_style(how, recipe, side, side, dtype)
     part = torch.empty(len(sample), 3 * side * side, device=images.pixels.device)
     crop_packed(images, sample, style, how.ratio, part, key, view=view)
-    return crops.fused(part, how, recipe, sample, dtype, key, view=view)
+    return crops.fused(how, recipe, part, sample, key, dtype, view=view)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hypersphere.errors import UserError
-from hypersphere.util.random_numbers import OPERATIONS, VIEWS, uniforms
+from hypersphere.util.random_numbers import OPERATIONS, Key, uniforms
 from hypersphere.views import ops
 from hypersphere.views.randaugment import NUMBERS, randaugment
 
@@ -140,18 +140,9 @@ class Draw(NamedTuple):
     late: Late
 
 
-def draw(
-    how: Augmentation,
-    shape: tuple[int, int],
-    sample: Tensor,
-    *,
-    seed: int,
-    epoch: int | Tensor,
-    view: int,
-    stream: int = VIEWS,
-) -> Draw:
-    """Draw the parameters of one view of each sample: a function of (seed, epoch, sample, view) only."""
-    u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
+def draw(how: Augmentation, shape: tuple[int, int], sample: Tensor, key: Key, *, view: int) -> Draw:
+    """Draw the parameters of one view of each sample: a function of key, sample and view only."""
+    u = uniforms(_DRAWS, sample, view=view, **key._asdict())
     box, rest = u[:, :BOX_DRAWS], u[:, BOX_DRAWS:].unbind(1)
     strengths = (how.brightness, how.contrast, how.saturation)
     factors = [1 + s * (2 * r - 1) for s, r in zip(strengths, rest[2:5], strict=True)] + [how.hue * (2 * rest[5] - 1)]
@@ -163,21 +154,19 @@ def draw(
         factors=torch.stack(factors, dim=1),
         order=_ORDERS.to(u.device)[(rest[6] * len(_ORDERS)).long()],
         sigma=torch.where(rest[8] < how.blur, low + (high - low) * rest[9], 0),
-        late=_late(u, how, sample, seed, epoch, view),
+        late=_late(u, how, sample, key, view),
     )
 
 
-def draw_late(
-    how: Augmentation, sample: Tensor, *, seed: int, epoch: int | Tensor, view: int, stream: int = VIEWS
-) -> Late:
+def draw_late(how: Augmentation, sample: Tensor, key: Key, *, view: int) -> Late:
     """The part `late` of `draw`."""
-    u = uniforms(_DRAWS, sample, seed=seed, epoch=epoch, view=view, stream=stream)
-    return _late(u, how, sample, seed, epoch, view)
+    return _late(uniforms(_DRAWS, sample, view=view, **key._asdict()), how, sample, key, view)
 
 
-def _late(u: Tensor, how: Augmentation, sample: Tensor, seed: int, epoch: int | Tensor, view: int) -> Late:
-    count = how.operations * NUMBERS
-    further = uniforms(count, sample, seed=seed, epoch=epoch, view=view, stream=OPERATIONS) if count else u[:, :0]
+def _late(u: Tensor, how: Augmentation, sample: Tensor, key: Key, view: int) -> Late:
+    count, further = how.operations * NUMBERS, u[:, :0]
+    if count:
+        further = uniforms(count, sample, view=view, **key._replace(stream=OPERATIONS)._asdict())
     grey, solarize = u[:, BOX_DRAWS + 7] < how.grey, u[:, BOX_DRAWS + 10] < how.solarize
     return Late(grey, solarize, further.unflatten(1, (how.operations, NUMBERS)))
 

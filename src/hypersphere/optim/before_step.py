@@ -1,4 +1,4 @@
-"""Weight decay with a schedule: half a cosine over the run."""
+"""What an optimizer does before a step: weight decay with a schedule, half a cosine over the run; and clipping."""
 
 from typing import Any
 
@@ -26,3 +26,12 @@ def scheduled_decay(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             torch._foreach_mul_(weights, 1 - group["lr"] * decay)
         else:
             torch._foreach_add_([w.grad for w in weights], torch._foreach_mul(weights, decay))
+
+
+@torch.no_grad()
+def clip_gradients(most: float, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Before a step, shorten gradients whose norm exceeds `most`, each parameter's by itself, as DINO does."""
+    gradients = [w.grad for group in optimizer.param_groups for w in group["params"] if w.grad is not None]
+    if gradients:
+        norms = torch.stack(torch._foreach_norm(gradients))
+        torch._foreach_mul_(gradients, list((most / norms.clamp(min=most)).unbind()))
