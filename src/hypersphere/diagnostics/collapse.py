@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from hypersphere.errors import Collapsed
 from hypersphere.evaluate.features import encode, frozen, without_autotuning
-from hypersphere.sphere import alignment, effective_rank, unit
+from hypersphere.sphere import alignment, unit
+from hypersphere.sphere.measures import effective_rank_of_spectrum
 from hypersphere.util.console import notify
 
 VARIES, RANK = 0.05, 1.5  # features with a spread or an effective rank below count as collapsed
@@ -69,6 +70,19 @@ def in_words(seen: Mapping[str, float]) -> str:
     return f"spread {seen['spread']:.2g} (1 is even, 0 one point), effective rank {seen['effective_rank']:.1f}"
 
 
+def _effective_rank(x: Tensor) -> Tensor:
+    """`effective_rank` from the eigenvalues of the smaller Gram matrix, on the CPU.
+
+    Loading a GPU's eigenvalue solvers would take a hundred times as long.
+    """
+    points = unit(x).double()
+    points = points.mT if len(x) < x.shape[1] else points
+    products = (points.mT @ points).cpu()
+    if not products.isfinite().all():  # the run has diverged, which the training loop reports
+        return products.new_tensor(math.nan)
+    return effective_rank_of_spectrum(torch.linalg.eigvalsh(products).clamp(min=0).sqrt())
+
+
 class SpreadMonitor:
     """Measures alignment, effective rank and spread of two views of fixed images during training."""
 
@@ -80,8 +94,7 @@ class SpreadMonitor:
         with frozen(encoder), without_autotuning():
             pieces = [[encode(encoder, view, self.precision) for view in pair] for pair in self.pairs()]
             one, other = (torch.cat(side) for side in zip(*pieces, strict=True))
-            rank = effective_rank(one.cpu())  # loading a GPU's eigenvalue solvers would take a hundred times as long
-            found = {"alignment": alignment(one, other), "effective_rank": rank, "spread": spread(one)}
+            found = {"alignment": alignment(one, other), "effective_rank": _effective_rank(one), "spread": spread(one)}
         return {name: float(value) for name, value in found.items()}
 
 

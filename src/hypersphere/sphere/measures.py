@@ -197,7 +197,7 @@ def effective_rank(x: Tensor) -> Tensor:
     if len(x) < 1:
         raise ValueError("effective_rank needs at least one point, got none")
     try:
-        return _rank_of_spectrum(_singular_values(unit(x)))
+        return effective_rank_of_spectrum(_singular_values(unit(x)))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # rows that are not finite
         return unit(x).sum() * torch.nan
 
@@ -218,7 +218,7 @@ def _singular_values(points: Tensor) -> Tensor:
     return torch.linalg.eigvalsh(squares).clamp(min=0).sqrt().to(points)
 
 
-def _rank_of_spectrum(singular: Tensor) -> Tensor:
+def effective_rank_of_spectrum(singular: Tensor) -> Tensor:
     """`effective_rank` of a matrix with these singular values."""
     share = singular / singular.sum().clamp(min=torch.finfo(singular.dtype).tiny)  # all zero: rank 1, as in `rankme`
     return torch.special.entr(torch.where(share == 0, 1, share)).sum().exp()  # entr(0) = entr(1), which has a slope
