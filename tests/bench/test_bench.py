@@ -134,14 +134,14 @@ def test_where_nothing_may_be_written_nothing_is_measured(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_first_update_is_seen_or_its_failure_told():
+def test_the_first_update_is_seen_or_its_failure_told(tmp_path):
     config = recipe("byol", "digits", device="cpu", batch=32)
-    assert 1 < step.seconds_to_first_update(config) < 100
+    assert 1 < step.seconds_to_first_update(config, tmp_path) < 100
     with pytest.raises(UserError, match=r"the first update failed: .*cuda:7"):
-        step.seconds_to_first_update(config.replace(device="cuda:7"))
+        step.seconds_to_first_update(config.replace(device="cuda:7"), tmp_path)
 
 
-def test_the_first_update_is_one_of_the_config(monkeypatch):
+def test_the_first_update_is_one_of_the_config(monkeypatch, tmp_path):
     """As the command line reads the command."""
     seen = []
 
@@ -157,7 +157,7 @@ def test_the_first_update_is_one_of_the_config(monkeypatch):
     monkeypatch.setattr(step.subprocess, "Popen", popen)
     config = recipe("byol", "digits", device="cpu", batch=32, encoder="hypersphere/alexnet", precision="bfloat16")
     with pytest.raises(UserError, match="enough"):
-        step.seconds_to_first_update(config)
+        step.seconds_to_first_update(config, tmp_path)
     assert [found.replace(out=None, log_every=config.log_every) for found in seen] == [config]
 
 
@@ -216,3 +216,23 @@ def test_updates_fed_from_files(bench_of_digits, tmp_path, monkeypatch, capsys):
     assert found["one core"]["fed_a_second"] < found["one core"]["decoded_a_second"]
     held = replace(bench_of_digits, configs=[config])
     assert held.images.pixels.shape == (8, 3, 37, 37)  # of a folder the other parts see decoded images
+
+
+def test_photographs_are_compared_with_a_peer_as_it_comes_and_at_its_best(bench_of_digits, tmp_path, monkeypatch):
+    """lightly's speeds are given, with the options that they are measured with."""
+    files.draw_folder(bench_of_digits.images, tmp_path, 8, width=64, height=48)
+    config = recipe_for("byol", str(tmp_path), size=32, batch=4, device="cpu", hidden=16)
+    monkeypatch.setattr(files, "ON_CPU", (("hypersphere/digits", 32, 4),))
+    asked = []
+
+    def peer(config, images, *_, fast, **__):
+        asked.append((config.encoder, len(images), fast))
+        return 40.0 if fast else 10.0
+
+    monkeypatch.setattr(parts.lightly, "images_per_second", peer)
+    found = replace(bench_of_digits, configs=[config], peer=True).photos()
+    assert list(found) == ["digits 32 kept", "digits 32 files", "lightly", "lightly at its best"]
+    assert asked == [("hypersphere/digits", 8, False), ("hypersphere/digits", 8, True)]
+    for row in ("digits 32 kept", "digits 32 files"):
+        assert found[row]["times_lightly"] == found[row]["images_per_second"] / 10
+        assert found[row]["times_lightly at its best"] == found[row]["images_per_second"] / 40

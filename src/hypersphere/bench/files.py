@@ -32,6 +32,7 @@ PHOTOGRAPHS = (
     ("timm/vit_small_patch16_224", 224, 512),
 )
 ON_CPU = (("torchvision/resnet18", 64, 32),)
+KINDS = {"kept": "auto", "files": "off"}  # photographs that are kept decoded, and files: with their `cache`
 
 
 def draw_folder(images: Images, folder: Path, count: int, width: int = 500, height: int = 375) -> None:
@@ -111,21 +112,28 @@ def _again(made: Crops | PackedCrops, batch: int) -> Callable[[], Batch]:
     return partial(made.finish, next(iter(made.stream([made.wanted(sample, 0)]))), 0)
 
 
-def photographs(config: Config, how: Execution, files: Listing) -> dict[str, Figures]:
+def photo_configs(config: Config, device: torch.device) -> dict[str, Config]:
+    """The configs of `photographs`, by encoder and size: the method of `config` with each encoder of `PHOTOGRAPHS`."""
+    chosen = PHOTOGRAPHS if device.type == "cuda" else ON_CPU
+    return {
+        f"{encoder.rpartition('/')[2]} {size}": config.replace(encoder=encoder, size=size, batch=batch, stem="imagenet")
+        for encoder, size, batch in chosen
+    }
+
+
+def photographs(configs: dict[str, Config], how: Execution, files: Listing) -> dict[str, Figures]:
     """Updates with photographs that are kept decoded, and with files that are decoded in every epoch.
 
     Args:
-        config: Config of a run on these files; its method is timed with each encoder of `PHOTOGRAPHS`.
+        configs: Configs of runs on these files, by name.
         how: Device and precision.
         files: The training images.
     """
     found = {}
-    for encoder, size, batch in PHOTOGRAPHS if how.device.type == "cuda" else ON_CPU:
-        other = {"encoder": encoder, "size": size, "batch": batch, "stem": "imagenet"}
-        for cache, kept in (("auto", "kept"), ("off", "files")):
-            timed = config.replace(**other, cache=cache)
-            notify(f"timing updates of {encoder} at {size} px, {batch} images ({kept})")
-            found[f"{encoder.rpartition('/')[2]} {size} {kept}"] = feeding(timed, how, files, epochs=3)
+    for name, config in configs.items():
+        for kind, cache in KINDS.items():
+            notify(f"timing updates of {name}, {config.batch} images ({kind})")
+            found[f"{name} {kind}"] = feeding(config.replace(cache=cache), how, files, epochs=3)
     return found
 
 

@@ -31,6 +31,7 @@ from hypersphere.views import Views
 
 Part = Literal["step", "first", "probes", "energy", "views", "agreement", "monitors", "files", "photos"]
 PARTS: tuple[Part, ...] = get_args(Part)
+PEERS = (("lightly", False), ("lightly at its best", True))  # as it comes; in bfloat16, channels-last, compiled
 DRAWN, DRAWN_BATCH = 4096, 256  # files that are drawn if no folder is given, and their batch size
 
 
@@ -79,7 +80,7 @@ class Bench:
         recipe = view_pipeline(config)
         given = (config, self.images, recipe.augmentations[0], recipe.size, self.how.device)
         found = {}
-        for name, fast in (("lightly", False), ("lightly bf16 channels_last", True)):
+        for name, fast in PEERS:
             notify(f"timing the same updates with {name}")
             rate = lightly.images_per_second(*given, fast=fast)
             found[name] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
@@ -87,10 +88,12 @@ class Bench:
         return found
 
     def first(self) -> dict[str, Figures]:
-        """Seconds from the start of the command to the first update."""
+        """Seconds from the start of the command to the first update: without kernels of earlier runs, and with them."""
         config = self.configs[-1]
-        notify(f"timing the first update of {config.title}, from the start of its command")
-        return {config.title: {"first_update_s": step.seconds_to_first_update(config)}}
+        notify(f"timing the first update of {config.title}, from the start of its command, twice")
+        with tempfile.TemporaryDirectory() as caches:
+            cold, warm = (step.seconds_to_first_update(config, Path(caches)) for _ in range(2))
+        return {config.title: {"first_update_s": cold, "again_s": warm}}
 
     def probes(self) -> dict[str, Figures]:
         """Seconds of the linear probes, with an encoder that is not trained."""
@@ -152,7 +155,23 @@ class Bench:
     def photos(self) -> dict[str, Figures]:
         """Updates of several encoders with photographs that are kept decoded, and with files."""
         with self._listing() as (config, listing):
-            return files.photographs(config, self.how, listing)
+            timed = files.photo_configs(config, self.how.device)
+            found = files.photographs(timed, self.how, listing)
+            first = next(iter(timed))
+            for name, fast in PEERS if self.peer else ():
+                peer = self._peer_on_files(timed[first], listing, name, fast)
+                for row in (f"{first} {kind}" for kind in files.KINDS):
+                    found[row][f"times_{name}"] = found[row]["images_per_second"] / peer["images_per_second"]
+                found[name] = peer
+            return found
+
+    def _peer_on_files(self, config: Config, files: Listing, name: str, fast: bool) -> Figures:
+        notify(f"timing the same updates with {name}")
+        recipe = view_pipeline(config)
+        given = (config, files.paths, recipe.augmentations[0], recipe.size, self.how.device)
+        rate = lightly.images_per_second(*given, updates=20, warm_up=6, fast=fast)
+        _empty_cache()
+        return {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
 
     @contextlib.contextmanager
     def _listing(self) -> Iterator[tuple[Config, Listing]]:
@@ -170,17 +189,14 @@ class Bench:
             yield drawn, Dataset.resolve(drawn).split("validation").train
 
     def _files(self, config: Config, learnt: Listing) -> dict[str, Figures]:
-        recipe = view_pipeline(config)
         name = f"{config.title} {config.encoder.removeprefix('torchvision/')}"
         notify(f"timing updates of {name}, {config.batch} images of {config.size} × {config.size} from files")
         found = {name: files.feeding(config.replace(cache="off"), self.how, learnt)}
         _empty_cache()
         found |= files.decoding(config, learnt, self.how.device)
         if self.peer:
-            notify("timing the same updates with lightly")
-            given = (config, learnt.paths, recipe.augmentations[0], recipe.size, self.how.device)
-            rate = lightly.images_per_second(*given, updates=20, warm_up=6)
-            found["lightly"] = {"images_per_second": rate, "step_ms": 1e3 * config.batch / rate}
+            found["lightly"] = self._peer_on_files(config, learnt, "lightly", fast=False)
+            rate = found["lightly"]["images_per_second"]
             found[name]["times_lightly"] = found[name]["images_per_second"] / rate
         return found
 

@@ -114,28 +114,29 @@ def operations(trainer: Trainer, batch: Batch) -> float:
     return counter.get_total_flops() * len(batch.sample) / few
 
 
-def seconds_to_first_update(config: Config, patience: float = 300.0) -> float:
-    """Seconds from the start of the command to the first line of metrics.jsonl, with empty compilation caches.
+def seconds_to_first_update(config: Config, caches: Path, patience: float = 300.0) -> float:
+    """Seconds from the start of the command to the first line of metrics.jsonl.
 
     Args:
         config: Config of the run.
+        caches: Folder of compiled kernels: empty at first, filled by the run.
         patience: Seconds to wait.
 
     Raises:
         UserError: If the command fails, or takes longer than `patience`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        out, caches = Path(folder) / "run", Path(folder) / "caches"
+        out = Path(folder) / "run"
         words = ["pretrain", config.title, "--data", config.data, "--log-every", "1", "--out", str(out)]
         words += ["--batch", str(config.batch), "--device", config.device]
         words += ["--encoder", config.encoder, "--precision", config.precision]
         words += [] if config.root is None else ["--root", str(config.root)]
-        empty = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
+        kept = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
         began = time.monotonic()
         command = [sys.executable, "-m", "hypersphere", *words]
         with (
             open(Path(folder) / "errors", "w+", encoding="utf-8") as errors,
-            subprocess.Popen(command, env={**os.environ, **empty}, stderr=errors, stdout=subprocess.DEVNULL) as running,
+            subprocess.Popen(command, env={**os.environ, **kept}, stderr=errors, stdout=subprocess.DEVNULL) as running,
         ):
             while running.poll() is None and time.monotonic() - began < patience:
                 if _has_line(out / "metrics.jsonl"):
