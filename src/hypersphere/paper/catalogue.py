@@ -11,10 +11,12 @@ from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.mechanism import MECHANISM
 from hypersphere.paper.photographs import PHOTOGRAPHS
+from hypersphere.paper.rates import RATES
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
 
-OWN_TABLES: dict[str, Table] = {t.name: t for t in (MECHANISM, CIFAR100, FURTHER, COMPARISON, TRIALS, PHOTOGRAPHS)}
+_OWN = (MECHANISM, CIFAR100, FURTHER, COMPARISON, RATES, TRIALS, PHOTOGRAPHS)
+OWN_TABLES: dict[str, Table] = {table.name: table for table in _OWN}
 CATALOGUE: dict[str, Table | Figure] = {**TABLES, **OWN_TABLES, **FIGURES}
 
 

@@ -20,6 +20,7 @@ from hypersphere.paper.cells import AS_WRITTEN, TUNED, Cell, Protocol
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.evidence import Evidence, measured
 from hypersphere.paper.photographs import PHOTOGRAPHS
+from hypersphere.paper.rates import RATES
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, UNI
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.runs.recommend import FILE, ComparedRun
@@ -40,7 +41,7 @@ _BY_HAND = (("simclr", 76.2), ("byol", 68.9))
 def compared_runs(results: Sequence[Result]) -> list[ComparedRun]:
     """The runs of the tables that compare methods and options, the best first."""
     evidence = Evidence(results)
-    cells = dict.fromkeys(cell for table in (COMPARISON, TRIALS, PHOTOGRAPHS) for cell in table.cells)
+    cells = dict.fromkeys(cell for table in (COMPARISON, RATES, TRIALS, PHOTOGRAPHS) for cell in table.cells)
     compared = [_compared(cell, AS_WRITTEN, evidence) for cell in cells]
     compared += [_compared(cell, Protocol(tuned=True), evidence) for cell in LONG]
     found = [*_by_hand(), *(run for run in compared if run is not None)]

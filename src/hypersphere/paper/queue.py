@@ -14,6 +14,7 @@ from hypersphere.paper.claims import CLAIMS, MAIN
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
 from hypersphere.paper.photographs import PHOTOGRAPHS
+from hypersphere.paper.rates import RATES
 from hypersphere.paper.tuning import TRIALS
 from hypersphere.paper.verdict import Judge, is_of
 
@@ -152,6 +153,6 @@ def _comparisons() -> Iterator[Claim]:
 
 
 def _trials() -> Iterator[Claim]:
-    for table, metric in ((TRIALS, "linear-cached"), (PHOTOGRAPHS, "k-NN")):
+    for table, metric in ((TRIALS, "linear-cached"), (RATES, "k-NN"), (PHOTOGRAPHS, "k-NN")):
         for cell in table.cells:
             yield Claim(f"{table.name}: {cell.name}", metric, (Term(cell, 1),))
