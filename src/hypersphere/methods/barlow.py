@@ -22,8 +22,8 @@ class BarlowTwins(Method):
 
     Different here: the loss is the paper's, divided by the number of dimensions D, so that it has one scale at any
     width and beside other losses. For LARS, which takes a direction from gradient and weight decay, this is a weight
-    decay D times as large. Norms and biases, which LARS does not adapt, take smaller steps, as they do there by their
-    learning rate.
+    decay D times as large. Norms and biases, which LARS does not adapt, take steps some 800 times as small as there,
+    where their learning rate is scaled for the undivided loss.
 
     Args:
         encoder: Network from images (B, C, H, W) to features (B, `features`).
