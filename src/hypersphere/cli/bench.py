@@ -37,6 +37,8 @@ class BenchOptions:
     """Dataset, or a folder of images."""
     encoder: str | None = None
     """Encoder. None: that of the recipe."""
+    size: int | None = None
+    """Side of the views in pixels. None: that of the recipe."""
     batch: int | None = None
     """Images per step. None: the batch of the recipe."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -66,7 +68,7 @@ def _configs(options: BenchOptions) -> "list[Config]":
     from hypersphere.runs.recipes import recipe_for
 
     given: dict[str, Any] = {"precision": options.precision, "device": options.device, "root": options.root}
-    chosen = {"batch": options.batch, "encoder": options.encoder}
+    chosen = {"batch": options.batch, "encoder": options.encoder, "size": options.size}
     given |= {name: value for name, value in chosen.items() if value is not None}
     plain = [recipe_for(method, options.data, **given) for method in options.methods]
     layers = ("encoder", "projector", "predictor")
