@@ -49,7 +49,7 @@ class Sums(NamedTuple):
     first: Tensor
 
 
-class _Grid(NamedTuple):
+class Grid(NamedTuple):
     """V, M, C, and the grids of programs for them."""
 
     views: int
@@ -70,9 +70,9 @@ class _Grid(NamedTuple):
         return min(triton.cdiv(self.tiles(how), how["UNROLL"]), most), columns, self.views
 
 
-def _grid_of(x: Tensor, views: int) -> _Grid:
+def grid_of(x: Tensor, views: int) -> Grid:
     channels = x.shape[1]
-    return _Grid(views, x.numel() // channels // views, channels)
+    return Grid(views, x.numel() // channels // views, channels)
 
 
 def takes(x: Tensor) -> bool:
@@ -82,11 +82,11 @@ def takes(x: Tensor) -> bool:
     return x.ndim in (2, 4) and small and x.is_contiguous(memory_format=memory)
 
 
-def _like(x: Tensor, dy: Tensor) -> Tensor:
+def like_input(x: Tensor, dy: Tensor) -> Tensor:
     return dy.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else dy.contiguous()
 
 
-def _same_memory(x: Tensor) -> Tensor:
+def same_memory(x: Tensor) -> Tensor:
     """A tensor with the memory of x, which unlike a view does not keep x alive (x may hold it)."""
     return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
@@ -109,7 +109,7 @@ def normalize(
     x: Tensor, residual: Tensor | None, statistics: Statistics, norm: Norm, shortcut: Shortcut | None = None
 ) -> Tensor:
     """Normalize by given statistics, in one pass."""
-    _, rows, channels = grid = _grid_of(x, norm.views)
+    _, rows, channels = grid = grid_of(x, norm.views)
     y = torch.empty_like(x)
     own = (*statistics, norm.weight, norm.bias)
     other = own if shortcut is None else (*shortcut.statistics, shortcut.norm.weight, shortcut.norm.bias)
@@ -122,14 +122,14 @@ def normalize(
     return y
 
 
-def _moments(x: Tensor, grid: _Grid) -> Sums:
+def moments_of(x: Tensor, grid: Grid) -> Sums:
     programs = grid.shared(MOMENTS)
     partial = torch.empty(grid.views, programs[0], 2, grid.channels, device=x.device)
     moments_kernel[programs](x, partial, grid.rows, grid.channels, grid.tiles(MOMENTS), **MOMENTS)
     return Sums(partial, x)
 
 
-def _statistics(sums: Sums, grid: _Grid, norm: Norm) -> Statistics:
+def statistics_of(sums: Sums, grid: Grid, norm: Norm) -> Statistics:
     """Statistics from sums; also updates the running statistics."""
     views, rows, channels = grid
     mean, rstd = torch.empty(2, views, channels, device=sums.partial.device)
@@ -141,22 +141,32 @@ def _statistics(sums: Sums, grid: _Grid, norm: Norm) -> Statistics:
     return Statistics(mean, rstd)
 
 
-class Gradients(NamedTuple):
-    x: Tensor
+class Pull(NamedTuple):
+    """The gradient before the ReLU, and what follows from its sums over rows.
+
+    g is masked by the ReLU only if there is a residual, or y was used twice.
+    """
+
+    g: Tensor
+    coefficients: Tensor  # V × 2 × C: means of g and g x̂ / σ
     weight: Tensor
     bias: Tensor
-    before_relu: Tensor
 
 
-def _gradients(x: Tensor, y: Tensor | None, pulls: list[Tensor], statistics: Statistics, norm: Norm) -> Gradients:
-    """Gradients from one gradient of the output, or the sum of two; y is given if it includes a residual."""
-    views, rows, channels = grid = _grid_of(x, norm.views)
+def sum_gradients(
+    x: Tensor, y: Tensor | None, pulls: list[Tensor], statistics: Statistics, norm: Norm, rows: int
+) -> Pull:
+    """From one gradient of the output, or the sum of two; y is given if it includes a residual.
+
+    rows: those of a view that the statistics come from; more than x has if others have no gradient.
+    """
+    views, _, channels = grid = grid_of(x, norm.views)
     dy, residual, fork = pulls[0], y is not None, len(pulls) == 2
     g = torch.empty_like(dy) if residual or fork else dy
     programs, known = grid.shared(GRADIENT_SUMS), (*statistics, norm.weight, norm.bias)
     partial = torch.empty(views, programs[0], 2, channels, device=x.device)
     gradient_sums_kernel[programs](
-        x, x if y is None else y, dy, pulls[-1], g, partial, *known, rows, channels, grid.tiles(GRADIENT_SUMS),
+        x, x if y is None else y, dy, pulls[-1], g, partial, *known, grid.rows, channels, grid.tiles(GRADIENT_SUMS),
         RELU=norm.relu, RESIDUAL=residual, FORK=fork, **GRADIENT_SUMS,
     )  # fmt: skip
     coefficients = torch.empty(views, 2, channels, device=x.device)
@@ -164,11 +174,21 @@ def _gradients(x: Tensor, y: Tensor | None, pulls: list[Tensor], statistics: Sta
     gradient_statistics_kernel[1, triton.cdiv(channels, 8)](
         partial, statistics.rstd, coefficients, dweight, dbias, views, rows, channels, programs[0], TILE_C=8
     )
-    dx, masked = torch.empty_like(x), residual or fork
+    return Pull(g, coefficients, dweight, dbias)
+
+
+def _gradients(
+    x: Tensor, y: Tensor | None, pulls: list[Tensor], statistics: Statistics, norm: Norm
+) -> tuple[Tensor, Pull]:
+    """(gradient of x, the others)"""
+    grid = grid_of(x, norm.views)
+    found = sum_gradients(x, y, pulls, statistics, norm, grid.rows)
+    dx, masked = torch.empty_like(x), y is not None or len(pulls) == 2
     gradient_kernel[grid.whole(GRADIENT)](
-        x, g, dx, coefficients, *known, rows, channels, RELU=norm.relu and not masked, **GRADIENT
-    )
-    return Gradients(dx, dweight, dbias, g)
+        x, found.g, dx, found.coefficients, *statistics, norm.weight, norm.bias, grid.rows, grid.channels,
+        RELU=norm.relu and not masked, **GRADIENT,
+    )  # fmt: skip
+    return dx, found
 
 
 class _NormAct(torch.autograd.Function):
@@ -182,18 +202,18 @@ class _NormAct(torch.autograd.Function):
         sums: Sums | None,
         *weights: Tensor,
     ) -> Any:
-        grid = _grid_of(x, norm.views)
-        statistics = _statistics(sums or _moments(x, grid), grid, norm)
+        grid = grid_of(x, norm.views)
+        statistics = statistics_of(sums or moments_of(x, grid), grid, norm)
         shortcut = None
         if other is not None and residual is not None:
-            shortcut = Shortcut(other, _statistics(_moments(residual, grid), grid, other))
+            shortcut = Shortcut(other, statistics_of(moments_of(residual, grid), grid, other))
         y = normalize(x, residual, statistics, norm, shortcut)
         ctx.norms, ctx.added = (norm, other), residual is not None
         ctx.weights = len(weights)
         second = () if shortcut is None else (residual, *shortcut.statistics)
         ctx.save_for_backward(*weights, x, y if ctx.added else None, *statistics, *second)
         ctx.set_materialize_grads(False)
-        return (y, _same_memory(y)) if norm.fork else y
+        return (y, same_memory(y)) if norm.fork else y
 
     @staticmethod
     @once_differentiable
@@ -202,15 +222,15 @@ class _NormAct(torch.autograd.Function):
         norm, other = ctx.norms[0]._replace(weight=weights[0], bias=weights[1]), ctx.norms[1]
         if other is not None:
             other = other._replace(weight=weights[2], bias=weights[3])
-        pulls = [_like(x, dy) for dy in upstream if dy is not None]
+        pulls = [like_input(x, dy) for dy in upstream if dy is not None]
         if not pulls:
             return (None,) * (7 if other is None else 9)
-        found = _gradients(x, y, pulls, Statistics(mean, rstd), norm)
+        dx, found = _gradients(x, y, pulls, Statistics(mean, rstd), norm)
         if other is None:
-            return found.x, found.before_relu if ctx.added else None, None, None, None, found.weight, found.bias
+            return dx, found.g if ctx.added else None, None, None, None, found.weight, found.bias
         residual, *statistics = second
-        beside = _gradients(residual, None, [found.before_relu], Statistics(*statistics), other)
-        return found.x, beside.x, None, None, None, found.weight, found.bias, beside.weight, beside.bias
+        dr, beside = _gradients(residual, None, [found.g], Statistics(*statistics), other)
+        return dx, dr, None, None, None, found.weight, found.bias, beside.weight, beside.bias
 
 
 def batch_norm(

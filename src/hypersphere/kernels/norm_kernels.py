@@ -18,7 +18,7 @@ def _pixels(tile, c, M, C, TILE_M: tl.constexpr):
 
 
 @triton.jit
-def _channels(C, TILE_C: tl.constexpr):
+def channels_of(C, TILE_C: tl.constexpr):
     c = tl.program_id(1) * TILE_C + tl.arange(0, TILE_C)
     return c, c < C
 
@@ -27,7 +27,7 @@ def _channels(C, TILE_C: tl.constexpr):
 def moments_kernel(x, partial, M, C, tiles, UNROLL: tl.constexpr, TILE_M: tl.constexpr, TILE_C: tl.constexpr):
     """Sums of x − x₀ and its square over every P-th tile; x₀ is the view's first row, to avoid cancellation."""
     view = tl.program_id(2)
-    c, real = _channels(C, TILE_C)
+    c, real = channels_of(C, TILE_C)
     x += view.to(tl.int64) * M * C
     first = tl.load(x + c, mask=real, other=0).to(tl.float32)
     total = tl.zeros((TILE_M, TILE_C), tl.float32)
@@ -71,7 +71,7 @@ def statistics_kernel(
 
     `first` was subtracted before summing, with `stride` from one view to the next.
     """
-    c, real = _channels(C, TILE_C)
+    c, real = channels_of(C, TILE_C)
     average = tl.load(running_mean + c, mask=real)
     variance = tl.load(running_var + c, mask=real)
     for view in range(V):
@@ -97,15 +97,15 @@ def apply_kernel(
 ):  # fmt: skip
     """y = ReLU(γ (x − mean)/σ + β + residual). RESIDUAL: 0 for none, 1 as it is, 2 for one to normalize first."""
     view = tl.program_id(2)
-    c, real = _channels(C, TILE_C)
+    c, real = channels_of(C, TILE_C)
     at, inside = _pixels(tl.program_id(0), c, M, C, TILE_M)
     at += view.to(tl.int64) * M * C
-    scale, shift = _affine(mean, rstd, weight, bias, view, c, real, C)
+    scale, shift = affine(mean, rstd, weight, bias, view, c, real, C)
     out = tl.load(x + at, mask=inside, other=0).to(tl.float32) * scale[None, :] + shift[None, :]
     if RESIDUAL:
         other = tl.load(residual + at, mask=inside, other=0).to(tl.float32)
         if RESIDUAL == 2:
-            scale, shift = _affine(r_mean, r_rstd, r_weight, r_bias, view, c, real, C)
+            scale, shift = affine(r_mean, r_rstd, r_weight, r_bias, view, c, real, C)
             other = other * scale[None, :] + shift[None, :]
         out += other
     if RELU:
@@ -114,7 +114,7 @@ def apply_kernel(
 
 
 @triton.jit
-def _affine(mean, rstd, weight, bias, view, c, real, C):
+def affine(mean, rstd, weight, bias, view, c, real, C):
     scale = tl.load(rstd + view * C + c, mask=real, other=0) * tl.load(weight + c, mask=real, other=0)
     return scale, tl.load(bias + c, mask=real, other=0) - tl.load(mean + view * C + c, mask=real, other=0) * scale
 
@@ -130,9 +130,9 @@ def gradient_sums_kernel(
     before the ReLU is computed from x or, with a residual, read from y.
     """
     view = tl.program_id(2)
-    c, real = _channels(C, TILE_C)
+    c, real = channels_of(C, TILE_C)
     centre = tl.load(mean + view * C + c, mask=real, other=0)
-    scale, shift = _affine(mean, rstd, weight, bias, view, c, real, C)
+    scale, shift = affine(mean, rstd, weight, bias, view, c, real, C)
     base = view.to(tl.int64) * M * C
     one = tl.zeros((TILE_M, TILE_C), tl.float32)
     two = tl.zeros((TILE_M, TILE_C), tl.float32)
@@ -158,7 +158,7 @@ def gradient_sums_kernel(
 @triton.jit(do_not_specialize=["V", "programs"])
 def gradient_statistics_kernel(partial, rstd, coefficients, dweight, dbias, V, M, C, programs, TILE_C: tl.constexpr):
     """Means of g and g x̂ /σ for each view (V × 2 × C), and the gradients of β and γ, which sum over views."""
-    c, real = _channels(C, TILE_C)
+    c, real = channels_of(C, TILE_C)
     pull = tl.zeros((TILE_C,), tl.float32)
     stretch = tl.zeros((TILE_C,), tl.float32)
     for view in range(V):
@@ -179,10 +179,10 @@ def gradient_kernel(
 ):  # fmt: skip
     """dx = γ/σ (g − mean(g) − x̂ mean(g x̂)); with RELU, g is masked first, by the sign computed from x."""
     view = tl.program_id(2)
-    c, real = _channels(C, TILE_C)
+    c, real = channels_of(C, TILE_C)
     at, inside = _pixels(tl.program_id(0), c, M, C, TILE_M)
     at += view.to(tl.int64) * M * C
-    scale, shift = _affine(mean, rstd, weight, bias, view, c, real, C)
+    scale, shift = affine(mean, rstd, weight, bias, view, c, real, C)
     centre = tl.load(mean + view * C + c, mask=real, other=0)
     pull = tl.load(g + at, mask=inside, other=0).to(tl.float32)
     value = tl.load(x + at, mask=inside, other=0).to(tl.float32)

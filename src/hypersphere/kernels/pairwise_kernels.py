@@ -213,7 +213,11 @@ def _add_pulls(total, slopes, row_step, col_step, points, width, begin, end, DEP
 
 @triton.jit
 def pull_kernel(jobs, points, slopes, pull, inverse_scale, ADD: tl.constexpr, DEPTH: tl.constexpr):
-    """pull = slopes @ points, or added to it. High parts suffice: they are as exact as slopes in 16 bits."""
+    """pull = slopes @ points, or added to it.
+
+    High parts suffice where points are nearly orthogonal: they are as exact as slopes in 16 bits. In few dimensions
+    many points are close, and the part of a pull along x, which the normalization removes, is far larger than the rest.
+    """
     job = jobs + tl.program_id(0) * 9
     straight, mirrored = tl.multiple_of(tl.load(job), BLOCK), tl.multiple_of(tl.load(job + 1), BLOCK)
     stride = tl.multiple_of(tl.load(job + 2).to(tl.int32), BLOCK)
@@ -225,6 +229,9 @@ def pull_kernel(jobs, points, slopes, pull, inverse_scale, ADD: tl.constexpr, DE
     total = tl.zeros((BLOCK, BLOCK), tl.float32)
     total = _add_pulls(total, slopes + mirrored, 1, stride, points, width, begin, split, DEPTH)
     total = _add_pulls(total, slopes + straight, stride, 1, points, width, split, end, DEPTH)
+    if width == BLOCK:
+        total = _add_pulls(total, slopes + mirrored, 1, stride, points + BLOCK, width, begin, split, DEPTH)
+        total = _add_pulls(total, slopes + straight, stride, 1, points + BLOCK, width, split, end, DEPTH)
     r = tl.arange(0, BLOCK)
     at = pull + tl.multiple_of(tl.load(job + 8), BLOCK) + r[:, None] * width.to(tl.int64) + r[None, :]
     total *= inverse_scale / UNIT

@@ -52,6 +52,17 @@ class PerViewBatchNorm(_BatchNorm):
         out = torch.cat([super(PerViewBatchNorm, self).forward(view) for view in x.chunk(views)]) if views > 1 else None
         return _add_and_relu(super().forward(x) if out is None else out, residual, relu)
 
+    def pooled(self, x: Tensor, sums: Any = None) -> Tensor:
+        """ReLU(norm(x)), max-pooled with windows of 3 × 3 and stride 2; in one pass if there is a kernel for it."""
+        if x.ndim != 4 or not self._kernel_supports(x, None, True):
+            return max_pool2d(self(x, relu=True, sums=sums))
+        from hypersphere.kernels import pool
+
+        layer = self._kernel_arguments(relu=True, fork=self.training and x.requires_grad)
+        if not self.training:
+            return pool.normalize_and_pool(x, self._known(layer), layer)
+        return _with_second_use(pool.batch_norm_and_pool(x, layer, sums), layer)
+
     def _kernel_supports(self, x: Tensor | None, residual: Tensor | None, relu: bool) -> bool:
         if x is None or not usable(x) or not self._is_plain():
             return False
@@ -113,15 +124,14 @@ class PerViewBatchNorm(_BatchNorm):
 
         layer = self._kernel_arguments(relu, fork=self.training and relu and x.requires_grad)
         if not self.training:
-            known = norm.Statistics(layer.running_mean, torch.rsqrt(layer.running_var + self.eps))
-            return norm.normalize(x, residual, known, layer)
-        found = norm.batch_norm(
-            x, residual, layer, other=None if other is None else other._kernel_arguments(), sums=sums
-        )
-        if not layer.fork:
-            return found
-        y, y.second_use = found
-        return y
+            return norm.normalize(x, residual, self._known(layer), layer)
+        beside = None if other is None else other._kernel_arguments()
+        return _with_second_use(norm.batch_norm(x, residual, layer, other=beside, sums=sums), layer)
+
+    def _known(self, layer: Any) -> Any:
+        from hypersphere.kernels.norm import Statistics
+
+        return Statistics(layer.running_mean, torch.rsqrt(layer.running_var + self.eps))
 
 
 class BatchNorm1d(PerViewBatchNorm, nn.BatchNorm1d):
@@ -258,6 +268,19 @@ def norm_act(
     if residual_norm is not None:
         residual = residual_norm(residual)
     return _add_and_relu(norm(x), residual, relu=True)
+
+
+def max_pool2d(x: Tensor) -> Tensor:
+    """The max-pooling after the first layer of ResNets."""
+    return F.max_pool2d(x, 3, stride=2, padding=1)
+
+
+def _with_second_use(found: Any, layer: Any) -> Tensor:
+    """A kernel's output, with the one for a second use if there are two."""
+    if not layer.fork:
+        return found
+    y, y.second_use = found
+    return y
 
 
 def second_use(x: Tensor) -> Tensor:

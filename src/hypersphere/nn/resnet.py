@@ -1,6 +1,7 @@
 """torchvision's ResNets with the same weights, but BatchNorm, residual and ReLU computed in one pass."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
@@ -31,25 +32,47 @@ class Bottleneck(resnet.Bottleneck):
         return _added(self, self.bn3, self.conv3(out), second_use(x))
 
 
-def first_layer(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
-    """ReLU(norm(conv(x))); for small images by a kernel that also returns the sums for BatchNorm."""
-    shape = (conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode)
-    hooked = conv._forward_hooks or conv._forward_pre_hooks or is_parametrized(conv)
-    plain = type(conv) is nn.Conv2d and shape == ((1, 1), (1, 1), (1, 1), 1, "zeros") and not hooked
-    if not (plain and conv.bias is None and isinstance(norm, PerViewBatchNorm) and norm._is_plain() and usable(x)):
-        return norm_act(norm, conv(x))
-    from hypersphere.kernels import stem
+def first_layers(conv: nn.Conv2d, norm: nn.Module, pool: nn.Module, x: Tensor) -> Tensor:
+    """pool(ReLU(norm(conv(x)))); by kernels that return the sums for BatchNorm with the convolution."""
+    known = _convolved(conv, norm, x)
+    if known is None or not isinstance(norm, PerViewBatchNorm):
+        return pool(norm_act(norm, conv(x)))
+    y, sums = known
+    pooled = type(pool) is nn.MaxPool2d and _options(pool, POOL) == (3, 2, 1, 1, False) and not _hooked(pool, norm)
+    return norm.pooled(y, sums) if pooled else pool(norm(y, relu=True, sums=sums))
 
-    if not stem.takes(x, conv.weight):
-        return norm_act(norm, conv(x))
-    first, views = norm.running_mean, norm.views if norm.training else 1
-    y, sums = stem.convolve(x, conv.weight, first, views)  # type: ignore[arg-type]
-    return norm(y, relu=True, sums=sums)
+
+CONVOLUTION = ("stride", "padding", "dilation", "groups", "padding_mode", "bias")
+POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
+
+def _convolved(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> tuple[Tensor, Any] | None:
+    """The first convolution with the sums for the norm after it, if there is a kernel for both."""
+    if not (isinstance(norm, PerViewBatchNorm) and norm._is_plain() and usable(x)):
+        return None
+    if type(conv) is not nn.Conv2d or _hooked(conv) or is_parametrized(conv):
+        return None
+    from hypersphere.kernels import folded_stem, stem
+
+    for size, kernel in ((1, stem), (2, folded_stem)):
+        padding = 2 * size - 1
+        like = ((size, size), (padding, padding), (1, 1), 1, "zeros", None)
+        if _options(conv, CONVOLUTION) == like and kernel.takes(x, conv.weight):
+            return kernel.convolve(x, conv.weight, norm.running_mean, norm.views if norm.training else 1)
+    return None
+
+
+def _options(module: nn.Module, names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(getattr(module, name) for name in names)
+
+
+def _hooked(*modules: nn.Module) -> bool:
+    return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
 class ResNet(resnet.ResNet):
     def _forward_impl(self, x: Tensor) -> Tensor:
-        x = self.maxpool(first_layer(self.conv1, self.bn1, x))
+        x = first_layers(self.conv1, self.bn1, self.maxpool, x)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).flatten(1))
 
