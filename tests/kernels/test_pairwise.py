@@ -20,6 +20,7 @@ from hypersphere.kernels import pairwise, pairwise_kernels, potentials  # noqa: 
 from hypersphere.kernels import pairwise_tiles as tiles  # noqa: E402
 
 GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
 interpreted = pytest.mark.skipif(GPU, reason="for Triton's interpreter")
 on_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy about what `where` discards
@@ -73,6 +74,22 @@ def test_a_map_over_matrices_is_taken_by_the_reference(monkeypatch):
     torch.testing.assert_close(found, wanted)
     found.sum().backward()
     torch.testing.assert_close(x.grad, torch.stack([by_reference(one.detach(), "riesz", 2.0)[1] for one in x]))
+
+
+@pytest.mark.parametrize("d", [3, 4, 6])
+def test_few_close_neurons_have_exact_gradients(d, request):
+    """Points about an angle of 0.2 apart, where the pull along a point is five times the rest of it."""
+    if not GPU:
+        request.getfixturevalue("small_tiles")
+    centre = torch.randn(d)
+    errors = []
+    for _ in range(20):
+        w = centre / centre.norm() + 0.15 * torch.randn(6, d) / d**0.5
+        w = (torch.rand(6, 1) + 0.5) * w
+        _, (found,) = by_kernels([w.to(DEVICE)], "geodesic", 2.0)
+        _, wanted = by_reference(w, "geodesic", 2.0, dtype=torch.float64)
+        errors.append((found.cpu() - wanted).abs().max() / wanted.abs().max())
+    assert max(errors) < 5e-4
 
 
 def test_steep_potentials_are_left_to_the_reference():
