@@ -1,5 +1,7 @@
 """Updates as a CUDA graph against updates one by one. These need a GPU."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -69,6 +71,30 @@ def test_every_method_is_recorded_in_bfloat16(name):
     losses = [captured(batch, 1e-3, 0.1)["loss"].item() for batch in batches(torch.bfloat16, 6)]
     assert captured.graph is not None
     assert torch.tensor(losses).isfinite().all()
+
+
+def test_other_threads_may_pin_memory_during_the_recording():
+    """As the one does that feeds images from files."""
+    one, over, kept, failed = trainer(), threading.Event(), [], []
+
+    def pin():
+        while not over.is_set():
+            try:
+                kept.append(torch.empty(1 << 20).pin_memory())  # kept, so that each is allocated anew
+            except RuntimeError as error:
+                failed.append(error)
+                return
+
+    thread = threading.Thread(target=pin)
+    thread.start()
+    captured = CapturedUpdate(one.update, one.device)
+    for batch in batches(torch.bfloat16, 6):
+        captured(batch, 0.001, 0.0)
+    over.set()
+    thread.join()
+    assert captured.graph is not None
+    assert kept
+    assert not failed
 
 
 def test_a_replay_reads_its_numbers():

@@ -77,7 +77,8 @@ class CapturedUpdate:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.stream.device)
         try:
-            with torch.cuda.graph(graph, stream=self.stream):
+            # other threads go on meanwhile: one copies images to pinned memory, which they may not do by default
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self.terms = self.update(self.batches, self.lr, self.progress)
         except RuntimeError as error:
             self.recordable = False
