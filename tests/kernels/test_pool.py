@@ -17,6 +17,13 @@ from tests.kernels.test_norm import channels_last, layer_of, reference
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@pytest.fixture(autouse=True)
+def _single_precision():
+    """A GPU's convolutions round to 10 bits by default."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
 def pooled(x, held, views):
     return F.max_pool2d(reference(x, None, held, views, relu=True), 3, stride=2, padding=1)
 

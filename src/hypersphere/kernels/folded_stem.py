@@ -8,6 +8,7 @@ Shapes: x is V views × M images × H × W × C channels; folded, h + 3 rows and
 and w = W/2; F filters of 4 rows × 64 numbers.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ DEEP = tl.constexpr(16)  # channels of a block: 4 pixels of up to 4 channels
 ROW = tl.constexpr(64)  # numbers in a row of a neighbourhood: 4 blocks
 CONVOLUTION: dict[str, int] = {"ROWS": 64, "num_warps": 4, "num_stages": 2}  # tuned on an H200
 GRADIENT: dict[str, int] = {"ROWS": 64, "num_warps": 4, "num_stages": 3}
+SHARED = 100_000  # bytes of shared memory; `tests.kernels.compiling` shows what programs take
 
 
 @triton.jit
@@ -161,7 +163,18 @@ def takes(x: Tensor, weight: Tensor) -> bool:
     """Whether the kernels support it: up to 4 channels, even sides, 16 to 128 filters, no gradient for the images."""
     few = x.shape[1] <= 4 and weight.shape[1:] == (x.shape[1], 7, 7) and len(weight) in (16, 32, 64, 128)
     even = x.shape[2] % 2 == x.shape[3] % 2 == 0
-    return few and even and x.is_contiguous(memory_format=torch.channels_last) and not x.requires_grad
+    last = x.is_contiguous(memory_format=torch.channels_last)
+    return few and even and last and not x.requires_grad and (not x.is_cuda or _fits(x))
+
+
+def _fits(x: Tensor) -> bool:
+    """Whether programs fit into the GPU's shared memory: in half precision, on all but old GPUs."""
+    return x.element_size() == 2 and _shared_memory(x.device.index) >= SHARED
+
+
+@cache
+def _shared_memory(index: int) -> int:
+    return torch.cuda.get_device_properties(index).shared_memory_per_block_optin
 
 
 def convolve(x: Tensor, weight: Tensor, first: Tensor, views: int) -> tuple[Tensor, Sums]:

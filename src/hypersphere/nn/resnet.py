@@ -33,13 +33,13 @@ class Bottleneck(resnet.Bottleneck):
 
 
 def first_layers(conv: nn.Conv2d, norm: nn.Module, pool: nn.Module, x: Tensor) -> Tensor:
-    """pool(ReLU(norm(conv(x)))); by kernels that return the sums for BatchNorm with the convolution."""
-    known = _convolved(conv, norm, x)
-    if known is None or not isinstance(norm, PerViewBatchNorm):
-        return pool(norm_act(norm, conv(x)))
-    y, sums = known
-    pooled = type(pool) is nn.MaxPool2d and _options(pool, POOL) == (3, 2, 1, 1, False) and not _hooked(pool, norm)
-    return norm.pooled(y, sums) if pooled else pool(norm(y, relu=True, sums=sums))
+    """pool(ReLU(norm(conv(x)))); by kernels if there are some for it."""
+    y, sums = _convolved(conv, norm, x) or (conv(x), None)
+    if not isinstance(norm, PerViewBatchNorm):
+        return pool(norm_act(norm, y))
+    if type(pool) is nn.MaxPool2d and _options(pool, POOL) == (3, 2, 1, 1, False) and not _hooked(pool, norm):
+        return norm.pooled(y, sums)
+    return pool(norm(y, relu=True, sums=sums))
 
 
 CONVOLUTION = ("stride", "padding", "dilation", "groups", "padding_mode", "bias")
