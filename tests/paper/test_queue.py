@@ -1,6 +1,7 @@
 """What is run in a given time: which runs, in which order, and that it ends in time. Processes are killed for real."""
 
 import dataclasses
+import itertools
 import os
 import signal
 import subprocess
@@ -11,11 +12,13 @@ import pytest
 
 from hypersphere.cli import main
 from hypersphere.errors import UserError
+from hypersphere.paper import reproduce
 from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claims import CLAIMS
 from hypersphere.paper.cost import FEATURE_EPOCHS, PROBE_EPOCHS, START, Prices, seconds
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.queue import STANDARD, Queue
+from hypersphere.paper.reproduce import within
 from hypersphere.paper.tables import BYOL, PREDICTOR_A2, TABLES, UNI
 from hypersphere.paper.verdict import Judge
 from hypersphere.util.console import parse_duration
@@ -44,6 +47,15 @@ def test_three_that_share_a_device_take_three_times_as_long():
         assert len(queue().fitting(lambda *_: 60.0, 600.0, workers, workers)) == runs
     assert queue().fitting(lambda *_: 60.0, 59.0, 1, 1) == []
     assert len(queue().fitting(lambda *_: 60.0, 600.0, 2, 1)) == 20  # each on a GPU of its own
+
+
+def test_the_choice_itself_takes_time(monkeypatch):
+    """Counting the operations of all cells takes seconds, after which a run that just fitted does not."""
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(reproduce.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(Prices, "whole", lambda *_: 100.0)
+    fits = [len(within(seconds, Evidence([]), Prices(800.0), 1, 1)[0]) for seconds in (114.0, 116.0)]
+    assert fits == [0, 1]
 
 
 def test_what_is_begun_is_brought_to_a_second_seed():

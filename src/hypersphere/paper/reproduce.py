@@ -1,5 +1,6 @@
 """Jobs for the paper's missing runs, and which of them fit into a given time."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -17,6 +18,7 @@ from hypersphere.sweeps.jobs import Job
 from hypersphere.util.console import pluralize
 
 STOPPING = 20.0  # seconds for running runs to save themselves when the time is up
+STARTING = 5.0  # seconds from the choice of runs to their start
 RUN_MEMORY = 24 * 2**30  # bytes of GPU memory for a run of ResNet-18 with 1024 images at once
 
 
@@ -66,7 +68,7 @@ def within(
     """Missing runs of all tables that fit into a time, those with the most information per second first.
 
     Args:
-        seconds: Time for all runs.
+        seconds: Time for all runs, their choice and their start.
         evidence: All results.
         prices: Expected durations.
         workers: Runs at once.
@@ -78,13 +80,13 @@ def within(
         Jobs, each with the claim that gains most from it, and the seconds of the cheapest run that is left.
     """
 
-    def price(cell: Cell, protocol: Protocol) -> float:
-        job = _job(cell, protocol, 0)
-        return prices.whole(job.config, job.probes, job.trained)
-
+    began = time.monotonic()
     queue = Queue(Judge(evidence), protocols, seeds)
-    chosen = queue.fitting(price, seconds, workers, sharing)
-    rest = min((price(*key) for key in queue.scores()), default=0.0)
+    jobs = {key: _job(*key, 0) for key in queue.finished}
+    costs = {key: prices.whole(job.config, job.probes, job.trained) for key, job in jobs.items()}
+    seconds -= STARTING + time.monotonic() - began  # counting operations takes a while
+    chosen = queue.fitting(lambda *key: costs[key], seconds, workers, sharing)
+    rest = min((costs[key] for key in queue.scores()), default=0.0)
     return [(_job(missing.cell, missing.protocol, missing.seed), missing.sentence) for missing in chosen], rest
 
 
@@ -92,7 +94,7 @@ def first_that_fit(
     jobs: Sequence[Job], prices: Prices, seconds: float, workers: int, sharing: int
 ) -> tuple[list[tuple[Job, str]], float]:
     """As `within`, for given jobs, in their order."""
-    free, taken, rest = [0.0] * workers, [], []
+    free, taken, rest = [STARTING] * workers, [], []
     for job in jobs:
         price = prices.whole(job.config, job.probes, job.trained)
         end = min(free) + sharing * price
