@@ -70,6 +70,16 @@ def test_what_was_tuned_for_other_images_is_adapted(tmp_path, capsys):
     assert (digits.title, digits.optimizer, digits.lr, digits.batch) == (best.method, "adamw", 0.008, 128)
 
 
+def test_an_optimizer_is_suggested_with_its_options(tmp_path):
+    images = tmp_path / "images.npy"
+    np.save(images, np.random.default_rng(0).integers(0, 256, (200, 96, 96, 3), dtype=np.uint8))
+    best, config = recommend(200, 96, 300).best, recipe_for(data=str(images))
+    assert best.options["optimizer"] == "muon"
+    assert {name: getattr(config, name) for name in best.options} == best.options
+    assert config.momentum == recipe_for("simclr", data=str(images), optimizer="muon").momentum
+    assert recipe_for(data=str(images), optimizer="adamw").weight_decay != best.options["weight_decay"]
+
+
 def test_options_are_checked_with_the_chosen_method():
     with pytest.raises(UserError, match="unknown option 'taau': did you mean 'tau'"):
         recipe_for(data="digits", taau=1)

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -32,10 +32,6 @@ DATASETS = {
     "imagenette-160": ({"validation": 8_969, "test": 9_469}, 128),
 }
 LONG = (BYOL, UNI, PREDICTOR_A2)
-# Runs of version 0.2.0 on a folder with Imagenette's images at 160 pixels, whose results were written down without a
-# file: hypersphere pretrain METHOD --data imagenette160 --encoder torchvision/resnet18 --size 128 --epochs 200
-# --seed 101, then hypersphere evaluate RUN --probes knn. The k-NN accuracy is that of the val folder.
-_BY_HAND = (("simclr", 76.2), ("byol", 68.9))
 
 
 def compared_runs(results: Sequence[Result]) -> list[ComparedRun]:
@@ -44,14 +40,8 @@ def compared_runs(results: Sequence[Result]) -> list[ComparedRun]:
     cells = dict.fromkeys(cell for table in (COMPARISON, RATES, TRIALS, PHOTOGRAPHS) for cell in table.cells)
     compared = [_compared(cell, AS_WRITTEN, evidence) for cell in cells]
     compared += [_compared(cell, Protocol(tuned=True), evidence) for cell in LONG]
-    found = [*_by_hand(), *(run for run in compared if run is not None)]
+    found = (run for run in compared if run is not None)
     return sorted(found, key=lambda run: (run.setting, -run.knn, run.method))
-
-
-def _by_hand() -> Iterator[ComparedRun]:
-    for method, knn in _BY_HAND:
-        images = ("imagenette160", 9_469, 128, "torchvision/resnet18", 200)
-        yield ComparedRun(method, {}, *images, knn, None, None, "NVIDIA H200", 1, "test", "version 0.2.0, seed 101")
 
 
 def _compared(cell: Cell, protocol: Protocol, evidence: Evidence) -> ComparedRun | None:

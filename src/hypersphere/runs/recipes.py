@@ -74,8 +74,11 @@ def _is_usual(options: dict[str, Any]) -> bool:
 
 
 def _fitting(suggested: dict[str, Any], usual: Config) -> dict[str, Any]:
-    """The suggested options if they are for this optimizer, with a batch that is not too large for few images."""
-    if not suggested or usual.optimizer != suggested.get("optimizer", Config.optimizer):
+    """The suggested options, with a batch that is not too large for few images.
+
+    None of them if they are for the default optimizer, and the recipe has another one.
+    """
+    if not suggested or ("optimizer" not in suggested and usual.optimizer != Config.optimizer):
         return {}
     return {**suggested, "batch": min(usual.batch, suggested.get("batch", usual.batch))}
 
