@@ -49,6 +49,26 @@ def on_gpu(device: torch.device, rows: int = 131_072, dimensions: int = 1024) ->
     }
 
 
+def of_transformer(device: torch.device, blocks: int = 32, width: int = 4096) -> Figures:
+    """Figures of the energies, without gradients, of all matrices of a transformer in bfloat16; by default of 8B."""
+    hidden, shared = 7 * width // 2, width // 4  # of the feed-forward network; of keys and values
+    shapes = [(width, width)] * 2 + [(shared, width)] * 2 + [(hidden, width)] * 2 + [(width, hidden)]
+    weights = [torch.randn(shape, device=device, dtype=torch.bfloat16) for shape in shapes * blocks]
+
+    @torch.no_grad()
+    def all_energies() -> None:
+        for w in weights:
+            tiled(w)
+
+    all_energies()
+    torch.cuda.reset_peak_memory_stats(device)
+    before, began = torch.cuda.memory_allocated(device), now(device)
+    all_energies()
+    seconds = now(device) - began
+    beyond = torch.cuda.max_memory_allocated(device) - before
+    return {"matrices": len(weights), "seconds": seconds, "gib_beyond": beyond / 2**30}
+
+
 def on_cpu(rows: int = 4096, dimensions: int = 512) -> Figures:
     """Figures of the tiled energy and of the obvious formula on a CPU, each in its own process."""
     found: Figures = {}

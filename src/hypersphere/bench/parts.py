@@ -117,7 +117,8 @@ class Bench:
         """Time and memory of the energy of many neurons."""
         notify("timing the energy of many neurons")
         if self.how.device.type == "cuda":
-            return {"131072 × 1024": energy.on_gpu(self.how.device)}
+            device = self.how.device
+            return {"131072 × 1024": energy.on_gpu(device), "8B transformer": energy.of_transformer(device)}
         return {"4096 × 512": energy.on_cpu()}
 
     def views(self) -> dict[str, Figures]:
