@@ -29,7 +29,7 @@ API = {
     "sklearn": ("scikit-learn", "hypersphere.sklearn", None),
     "integrations-monitor": (
         "Other training loops",
-        "hypersphere.integrations.monitor",
+        "hypersphere.integrations.feature_monitor",
         ["FeatureMonitor", "add_gradient"],
     ),
     "distributed": ("Several processes", "hypersphere.distributed", None),

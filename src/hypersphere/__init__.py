@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the table below, for type checkers and editors; a test comp
     from hypersphere.inference.classifying import classify as classify
     from hypersphere.inference.diagnosis import Diagnosis as Diagnosis
     from hypersphere.inference.diagnosis import diagnose as diagnose
-    from hypersphere.inference.embeddings import embed as embed
+    from hypersphere.inference.embed_in_memory import embed as embed
     from hypersphere.inference.energies import compare as compare
     from hypersphere.inference.energies import energies as energies
     from hypersphere.inference.exporting import export as export
@@ -63,7 +63,7 @@ _PUBLIC = {
     "UserError": "errors",
     # trained encoders in use
     "load": "inference.loading",
-    "embed": "inference.embeddings",
+    "embed": "inference.embed_in_memory",
     "export": "inference.exporting",
     "classify": "inference.classifying",
     "diagnose": "inference.diagnosis",

@@ -14,7 +14,7 @@ from hypersphere.cli import main
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.unreadable import unreadable_in
 from hypersphere.errors import UserError
-from hypersphere.inference.embed import embed
+from hypersphere.inference.embed_to_file import embed
 from tests.folders import SMALL
 
 

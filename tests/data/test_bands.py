@@ -10,7 +10,7 @@ from PIL import Image
 import hypersphere as hs
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.bands import Unreadable, as_bands, in_number, to_bytes
-from hypersphere.data.decode import look, read_pixels
+from hypersphere.data.decode import inspect_image, read_pixels
 from hypersphere.data.object_datasets import as_images
 from hypersphere.errors import UserError
 from hypersphere.views import ops
@@ -48,7 +48,7 @@ def npy(numbers):
 def test_all_channels_are_read_in_their_order(content):
     content = content()
     assert np.array_equal(read_pixels(content, channels=5).numpy(), FIVE)
-    assert look(io.BytesIO(content))[:3] == FIVE.shape
+    assert inspect_image(io.BytesIO(content))[:3] == FIVE.shape
     with pytest.raises(Unreadable, match="it has 5 channels, not 1 or 3"):
         read_pixels(content, channels=3)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-import hypersphere.inference.embed as embedding
+import hypersphere.inference.embed_to_file as embedding
 from hypersphere.inference import embedding_files
 from tests.pictures import draw, untrained
 

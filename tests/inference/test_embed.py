@@ -17,11 +17,11 @@ import torch
 from pyarrow import parquet
 
 import hypersphere as hs
-import hypersphere.inference.embed as embedding
+import hypersphere.inference.embed_to_file as embedding
 from hypersphere.cli import main
 from hypersphere.errors import UserError
 from hypersphere.inference import embedding_files
-from hypersphere.inference.embed import embed
+from hypersphere.inference.embed_to_file import embed
 from hypersphere.inference.embedding_files import VectorBatch, read_embeddings, read_vectors
 from hypersphere.inference.exporting import export
 from hypersphere.inference.loading import Loaded

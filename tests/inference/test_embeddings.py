@@ -5,7 +5,7 @@ import pytest
 
 import hypersphere as hs
 from hypersphere.errors import UserError
-from hypersphere.inference.embed import embed
+from hypersphere.inference.embed_to_file import embed
 
 
 def test_a_folder_is_embedded_as_by_the_command(run, drawn, tmp_path, capsys):

@@ -21,7 +21,7 @@ MODULES = [
     "evaluate.suite",
     "evaluate.transfer",
     "inference.diagnosis",
-    "inference.embeddings",
+    "inference.embed_in_memory",
     "inference.exporting",
     "inference.loading",
     "inference.neighbours",

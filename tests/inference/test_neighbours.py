@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from hypersphere.cli import main
 from hypersphere.errors import UserError
-from hypersphere.inference.embed import embed
+from hypersphere.inference.embed_to_file import embed
 from hypersphere.inference.neighbours import Found, Neighbour, neighbours
 from hypersphere.report.gallery import NEIGHBOURS, neighbour_sections, page_of, write_sections
 from tests.inference.hands import KINDS, by_hand, rows, told

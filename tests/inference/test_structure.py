@@ -11,7 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from hypersphere.cli import main
 from hypersphere.inference import similarity
-from hypersphere.inference.embed import embed
+from hypersphere.inference.embed_to_file import embed
 from hypersphere.inference.embedding_files import VectorBatch, writer
 from hypersphere.inference.structure import clusters, connected, duplicates, outliers
 from tests.inference.hands import told

@@ -10,7 +10,7 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.errors import UserError
-from hypersphere.integrations.monitor import FeatureMonitor, add_gradient, pooled_features
+from hypersphere.integrations.feature_monitor import FeatureMonitor, add_gradient, pooled_features
 
 WEIGHT, RATE = 2.0, 0.1
 

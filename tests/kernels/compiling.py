@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 from hypersphere import kernels
 from hypersphere.config import recipe
 from hypersphere.data import Images
-from hypersphere.kernels import folded_stem, norm, pool
+from hypersphere.kernels import norm, pool, stem_7x7
 from hypersphere.runs.build import build_method, trainer_of, trial_update, view_pipeline
 from hypersphere.runs.machine import training_execution
 from hypersphere.util.random_numbers import VIEWS, Key
@@ -99,7 +99,7 @@ def first_layers(dtype: torch.dtype) -> None:
     x = torch.zeros(4, 3, 128, 128, dtype=dtype).to(memory_format=torch.channels_last)
     weight = torch.zeros(64, 3, 7, 7, dtype=dtype, requires_grad=True)
     held = [torch.ones(64), torch.zeros(64), torch.zeros(64), torch.ones(64), torch.zeros((), dtype=torch.long)]
-    y, sums = folded_stem.convolve(x, weight, torch.zeros(64), 2)
+    y, sums = stem_7x7.convolve(x, weight, torch.zeros(64), 2)
     pool.batch_norm_and_pool(y, norm.Norm(*held, 1e-5, 0.1, 2, True), sums).sum().backward()
 
 

@@ -17,7 +17,7 @@ from hypersphere.config import recipe
 from hypersphere.data import Dataset, file_datasets, loader
 from hypersphere.errors import UserError
 from hypersphere.evaluate.features import put_batch_statistics
-from hypersphere.inference.embed import embed
+from hypersphere.inference.embed_to_file import embed
 from hypersphere.inference.exporting import export
 from hypersphere.report.page import page
 from hypersphere.report.run_data import read_run_data

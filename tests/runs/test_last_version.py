@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hypersphere as hs
-from hypersphere.inference.embed import embed
+from hypersphere.inference.embed_to_file import embed
 from hypersphere.inference.neighbours import neighbours
 from hypersphere.methods import METHODS
 from hypersphere.nn import build_encoder

@@ -31,7 +31,7 @@ class EmbedOptions:
 
 def run(words: Sequence[str]) -> None:
     options = parse("embed", EmbedOptions, words)
-    from hypersphere.inference.embed import embed
+    from hypersphere.inference.embed_to_file import embed
     from hypersphere.inference.embedding_files import SEARCHED
     from hypersphere.util.console import pluralize
 

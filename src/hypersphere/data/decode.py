@@ -30,11 +30,11 @@ from hypersphere.data.bands import (
 __all__ = [
     "HEIF",
     "WHITE",
-    "Looks",
+    "ImageProperties",
     "Unreadable",
     "as_rgb",
+    "inspect_image",
     "is_grey",
-    "look",
     "open_file",
     "open_image",
     "preview",
@@ -175,7 +175,7 @@ def preview(file: Path | bytes, side: int | None = None, white: int | None = Non
     return Image.fromarray(bands[0] if len(bands) < 3 else np.ascontiguousarray(np.moveaxis(bands[:3], 0, 2)))
 
 
-class Looks(NamedTuple):
+class ImageProperties(NamedTuple):
     """What an image file is, mostly from its header."""
 
     channels: int
@@ -190,16 +190,18 @@ class Looks(NamedTuple):
         return min(self.height, self.width)
 
 
-def look(file: IO[bytes]) -> Looks:
+def inspect_image(file: IO[bytes]) -> ImageProperties:
     """Look at an image file. Raises errors of any kind if it is not an image."""
     if has_bands(file):
         shape, dtype = header_of(file)
         wide = dtype.kind in "iu" and dtype.itemsize > 1
-        return Looks(*shape, int(read_bands(file).max()) if wide else 0)
+        return ImageProperties(*shape, int(read_bands(file).max()) if wide else 0)
     file.seek(0)
     image = open_image(file)
     brightest = int(np.asarray(image).max()) if image.mode.startswith("I") else 0
-    return Looks(1 if is_grey(image) else 3, image.height, image.width, brightest, getattr(image, "n_frames", 1))
+    return ImageProperties(
+        1 if is_grey(image) else 3, image.height, image.width, brightest, getattr(image, "n_frames", 1)
+    )
 
 
 JPEG = b"\xff\xd8"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hypersphere.data.bands import range_warning
-from hypersphere.data.decode import WHITE, Looks, Unreadable, look, open_file
+from hypersphere.data.decode import WHITE, ImageProperties, Unreadable, inspect_image, open_file
 from hypersphere.data.folder import Listing
 from hypersphere.data.tar_members import opened
 from hypersphere.errors import UserError
@@ -54,12 +54,12 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
     """
     every = len(files) > looked_at
     sampled = [files.paths[len(files) * n // looked_at] for n in range(looked_at)] if every else files.paths
-    seen: dict[Path | str, Looks] = {}
+    seen: dict[Path | str, ImageProperties] = {}
     reason = ""
     for path in sampled:
         try:
             with warnings.catch_warnings(action="ignore"):
-                seen[path] = _look(path)
+                seen[path] = _inspect(path)
         except Exception as error:  # decoders raise all kinds of errors
             reason = reason or (f" ({error})" if isinstance(error, Unreadable) else "")
     if not seen:
@@ -80,13 +80,13 @@ def survey(files: Listing, white: int | None = None, looked_at: int = 200) -> Su
     )
 
 
-def _look(path: Path | str) -> Looks:
+def _inspect(path: Path | str) -> ImageProperties:
     file = opened(path)
     with io.BytesIO(file) if isinstance(file, bytes) else open_file(file) as content:
-        return look(content)
+        return inspect_image(content)
 
 
-def _same_channels(seen: Mapping[Path | str, Looks]) -> int:
+def _same_channels(seen: Mapping[Path | str, ImageProperties]) -> int:
     """The number of channels of all images; 3 if some are grey and some in colour."""
     first: dict[int, Path | str] = {}
     for path, looks in seen.items():

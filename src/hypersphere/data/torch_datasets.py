@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from hypersphere.data.bands import WHITE, Unreadable, as_bands, assumed_white, brightest_of, in_number, to_bytes
-from hypersphere.data.decode import Looks, as_rgb, is_grey, look, read_pixels
+from hypersphere.data.decode import ImageProperties, as_rgb, inspect_image, is_grey, read_pixels
 from hypersphere.data.splits import evenly
 from hypersphere.data.streamed_images import StreamedImages
 from hypersphere.data.worker_stream import Reader
@@ -60,10 +60,10 @@ class ItemReader(Reader):
         with _any_error_as_unreadable():
             return pixels_of(self._image(number), self.white, self.channels, self.assumed)
 
-    def look(self, number: int) -> Looks:
+    def inspect(self, number: int) -> ImageProperties:
         """What a sample is."""
         with _any_error_as_unreadable():
-            return look_at(self._image(number), self.white, self.assumed)
+            return properties_of(self._image(number), self.white, self.assumed)
 
     def _image(self, number: int) -> Any:
         return image_of(self.dataset[int(self.index[number])])
@@ -108,8 +108,8 @@ class Items(StreamedImages):
         Raises:
             Unreadable: If it cannot be read.
         """
-        looks = self.reader.look(0)
-        return looks.channels, looks.height, looks.width
+        properties = self.reader.inspect(0)
+        return properties.channels, properties.height, properties.width
 
     @property
     def brightest(self) -> int:
@@ -117,7 +117,7 @@ class Items(StreamedImages):
         found = [0]
         for number in evenly(len(self), SAMPLED).tolist():
             with contextlib.suppress(Unreadable):
-                found.append(self.reader.look(number).brightest)
+                found.append(self.reader.inspect(number).brightest)
         return max(found)
 
     def contains(self, others: "Items") -> bool:
@@ -166,15 +166,15 @@ def pixels_of(image: Any, white: int | None = None, channels: int = 3, assumed: 
     return torch.from_numpy(np.ascontiguousarray(in_number(pixels, channels)))
 
 
-def look_at(image: Any, white: int | None = None, assumed: int = WHITE) -> Looks:
+def properties_of(image: Any, white: int | None = None, assumed: int = WHITE) -> ImageProperties:
     """Look at an image as `pixels_of` takes it."""
     image = _content(image)
     if isinstance(image, bytes):
-        return look(io.BytesIO(image))
+        return inspect_image(io.BytesIO(image))
     numbers = _numbers(image, white)
     wide = np.asarray(image) if _is_pil(image) and image.mode.startswith("I") else numbers
     channels, height, width = to_bytes(numbers, white, assumed).shape
-    return Looks(channels, height, width, brightest_of(wide, assumed))
+    return ImageProperties(channels, height, width, brightest_of(wide, assumed))
 
 
 def _content(image: Any) -> Any:

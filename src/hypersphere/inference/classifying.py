@@ -28,10 +28,10 @@ from hypersphere.evaluate.calibration import (
 from hypersphere.evaluate.classifier import LinearHead, fit_head
 from hypersphere.evaluate.features import features_and_samples, warn_of_lost_classes
 from hypersphere.evaluate.finetune import tuned_copy
+from hypersphere.inference.classify_source import EncoderSource, resolve_source
 from hypersphere.inference.exporting import CLASSIFIER_ONNX, check_replaceable
 from hypersphere.inference.head import HEAD, Head
 from hypersphere.inference.loading import plain, weights_as_bytes
-from hypersphere.inference.sources import EncoderSource, resolve_source
 from hypersphere.nn.weights import CARD, WEIGHTS
 from hypersphere.runs.machine import evaluation_execution
 from hypersphere.runs.preprocess import Preprocess

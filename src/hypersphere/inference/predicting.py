@@ -10,7 +10,7 @@ from typing import Any
 from hypersphere.data.unreadable import none_readable
 from hypersphere.data.worker_stream import Stream
 from hypersphere.errors import UserError
-from hypersphere.inference.embed import stream_of
+from hypersphere.inference.embed_to_file import stream_of
 from hypersphere.inference.head import Predictions
 from hypersphere.inference.loading import Loaded
 from hypersphere.inference.prediction_files import Table

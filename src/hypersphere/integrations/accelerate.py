@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from hypersphere.integrations import monitor
-from hypersphere.integrations.monitor import FeatureMonitor
+from hypersphere.integrations import feature_monitor
+from hypersphere.integrations.feature_monitor import FeatureMonitor
 from hypersphere.regularize import WeightRegularizer
 
 if TYPE_CHECKING:
@@ -45,4 +45,4 @@ def add_gradient(accelerator: "Accelerator", regularizer: WeightRegularizer) -> 
     """
     if not accelerator.sync_gradients:
         return None
-    return monitor.add_gradient(regularizer, accelerator.scaler)
+    return feature_monitor.add_gradient(regularizer, accelerator.scaler)

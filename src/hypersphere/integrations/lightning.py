@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypersphere.errors import UserError
-from hypersphere.integrations.monitor import FeatureMonitor, add_gradient
+from hypersphere.integrations.feature_monitor import FeatureMonitor, add_gradient
 from hypersphere.regularize import WeightRegularizer
 
 try:
@@ -21,7 +21,7 @@ class HypersphereCallback(Callback):
 
     The gradient is added before gradient clipping, and after unscaling with float16. So it counts once for any
     `accumulate_grad_batches`. It needs automatic optimization with one optimizer. The measures are those of
-    `hypersphere.integrations.monitor.FeatureMonitor`; `regularizer` is the value of the term.
+    `hypersphere.integrations.feature_monitor.FeatureMonitor`; `regularizer` is the value of the term.
 
     Args:
         regularizer: Regularizer of the module's weights; None only measures.
@@ -48,7 +48,7 @@ class HypersphereCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not pl_module.automatic_optimization:
-            advice = "call hypersphere.integrations.monitor.add_gradient before optimizer.step() instead"
+            advice = "call hypersphere.integrations.feature_monitor.add_gradient before optimizer.step() instead"
             raise UserError(f"the callback needs automatic optimization: {advice}")
         every = self.every or max(1, int(getattr(trainer, "log_every_n_steps", 1)))
         self._monitor = FeatureMonitor(pl_module, self.modules, self.regularizer, every, self.rows)

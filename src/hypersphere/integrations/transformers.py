@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypersphere.errors import UserError
-from hypersphere.integrations.monitor import FeatureMonitor, add_gradient
+from hypersphere.integrations.feature_monitor import FeatureMonitor, add_gradient
 from hypersphere.regularize import WeightRegularizer
 
 try:
@@ -18,7 +18,7 @@ class HypersphereCallback(TrainerCallback):
 
     The gradient is added before the first micro-batch. So it counts once for any number of micro-batches, takes part in
     gradient clipping, and is scaled like the others with float16. The measures are those of
-    `hypersphere.integrations.monitor.FeatureMonitor`; `regularizer` is the value of the term.
+    `hypersphere.integrations.feature_monitor.FeatureMonitor`; `regularizer` is the value of the term.
 
     `callback.add_to(trainer)` adds it, so that TensorBoard, Weights & Biases and others see its values.
     `Trainer(callbacks=[callback])` works, too: then they are in `trainer.state.log_history` only.

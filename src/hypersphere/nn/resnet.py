@@ -52,9 +52,9 @@ def _convolved(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> tuple[Tensor, Any
         return None
     if type(conv) is not nn.Conv2d or _hooked(conv) or is_parametrized(conv):
         return None
-    from hypersphere.kernels import folded_stem, stem
+    from hypersphere.kernels import stem_3x3, stem_7x7
 
-    for size, kernel in ((1, stem), (2, folded_stem)):
+    for size, kernel in ((1, stem_3x3), (2, stem_7x7)):
         padding = 2 * size - 1
         like = ((size, size), (padding, padding), (1, 1), 1, "zeros", None)
         if _options(conv, CONVOLUTION) == like and kernel.takes(x, conv.weight):

@@ -30,7 +30,7 @@ class FeatureMonitor:
         UserError: If the model has no module of a name, or `every` or `rows` is too small.
 
     Example:
-        >>> from hypersphere.integrations.monitor import FeatureMonitor
+        >>> from hypersphere.integrations.feature_monitor import FeatureMonitor
         >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
         >>> monitor = FeatureMonitor(model, ["0"], every=2)
         >>> for step in range(2):
@@ -145,7 +145,7 @@ def add_gradient(regularizer: WeightRegularizer, scaler: Any = None) -> Tensor:
         The value of the term, a scalar tensor without gradient.
 
     Example:
-        >>> from hypersphere.integrations.monitor import add_gradient
+        >>> from hypersphere.integrations.feature_monitor import add_gradient
         >>> model = torch.nn.Linear(8, 4)
         >>> add_gradient(hs.EnergyRegularizer(model)).item() > 0
         True

@@ -63,7 +63,7 @@ def embed(
         UserError: If an argument cannot be used, or none of the images can be read.
 
     Example:
-        >>> from hypersphere.inference.embed import embed
+        >>> from hypersphere.inference.embed_to_file import embed
         >>> embed("runs/byol-digits-1a2b3c4d", "photos", "photos.npz").images  # doctest: +SKIP
         1000
     """

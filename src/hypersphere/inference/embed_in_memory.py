@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hypersphere.data.unreadable import none_readable
-from hypersphere.inference.embed import encoded, stream_of
+from hypersphere.inference.embed_to_file import encoded, stream_of
 from hypersphere.inference.loading import Loaded, load
 from hypersphere.runs.preprocess import Picture, Preprocess
 from hypersphere.runs.run import Run

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from hypersphere.kernels import norm, stem
+from hypersphere.kernels import norm
+from hypersphere.kernels import stem_3x3 as stem
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

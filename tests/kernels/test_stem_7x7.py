@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from hypersphere.kernels import folded_stem as stem
+from hypersphere.kernels import stem_7x7 as stem
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
