@@ -4,7 +4,6 @@ import dataclasses
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ from hypersphere.data.loader import center_view
 from hypersphere.errors import UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods import METHODS, Batch
-from hypersphere.methods.recipes import recipe_on
 from hypersphere.runs.build import build_method, regularizer_of, trainer_of, try_encoder, view_pipeline
 from hypersphere.runs.machine import training_execution
 from hypersphere.runs.pretraining import pretrain
@@ -266,23 +264,3 @@ def test_monitors_look_at_a_method_while_it_learns(name, tmp_path):
     options = {**SMALL, "encoder": SMALL_ENCODER, "knn_every": 1, "batch": 256, "epochs": 1}
     options |= those_of(name, hidden=16)
     assert "knn" in pretrain(name, "digits", out=tmp_path / "run", **options).metrics[-1]
-
-
-def test_the_example_of_a_method_in_the_docs_runs():
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "own-method.md").read_text()
-    (code,) = (code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "recipes = " in code)
-    assert len(code.splitlines()) <= 40
-    names: dict = {}
-    exec(compile(code, "own-method.md", "exec"), names)
-    (kind,) = (x for x in names.values() if isinstance(x, type) and x.__module__ == "builtins")
-    assert recipe_on(kind, "default")["energy_layers"] == ("heads",)  # so that -mhe works without a word about it
-    images, _ = load_data("digits")
-    config = recipe("byol-uni", "digits", hidden=32, projection=8, device="cpu")
-    whole = build_method(config, 1)
-    method = kind(whole.encoder, 128, hidden=32, projection=8)
-    method.projection_losses = whole.projection_losses
-    trainer = trainer_of(config, method.train(), training_execution(config))
-    pixels = images.pixels[:64].float() / 255
-    data = Batch((pixels, pixels + 0.1 * torch.randn_like(pixels)), torch.arange(64), None)
-    losses = [trainer.update([data], 0.003, step / 20)["loss"].item() for step in range(20)]
-    assert losses[-1] < losses[0] - 0.5
