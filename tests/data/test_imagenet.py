@@ -195,4 +195,8 @@ def test_the_command_lists_and_counts(home, capsys, monkeypatch):
     source = FILE_SOURCES["imagenet"]
     monkeypatch.setitem(FILE_SOURCES, "imagenet", type(source)(source.find, 3, source.summary))
     assert main(["data", "imagenet", "--root", str(home)]) == 0
-    assert "8 training images (5 + 3 for validation), 6 test images" in capsys.readouterr().out
+    told = "8 training images (5 + 3 for validation), 6 test images"
+    assert capsys.readouterr().out.startswith(f"imagenet in {home}: {told}\n")
+    assert main(["data", "digits"]) == 0
+    told = "1,437 training images (1,137 + 300 for validation), 360 test images"
+    assert capsys.readouterr().out.startswith(f"digits (embedded, nothing to download): {told}\n")

@@ -22,7 +22,7 @@ COMMANDS: dict[str, Command] = {
     "pretrain": Command("train", "[METHOD] --data DATA", "Train an encoder on images without labels"),
     "sweep": Command("train", "METHOD --over OPTION=VALUE,…", "Train with all combinations of some options"),
     "methods": Command("train", "[METHOD]", "List the methods, describe one, or choose one for images"),
-    "data": Command("train", "[NAME]", "List the datasets, or download one"),
+    "data": Command("train", "[DATA]", "List the datasets, download one, or describe images"),
     "evaluate": Command("measure", "RUN", "Measure accuracy: linear probes, k-NN, few-shot, fine-tuning"),
     "diagnose": Command("measure", "TARGET", "Check a run, model or embedding file for collapse and poor spread"),
     "energies": Command("measure", "WEIGHTS", "Show the hyperspherical energy of every layer of a file of weights"),
