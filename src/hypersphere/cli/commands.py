@@ -1,5 +1,6 @@
 """The registry of commands: a new command is a file in this folder with a `run` function, and a line here."""
 
+import re
 from typing import NamedTuple
 
 
@@ -41,3 +42,9 @@ COMMANDS: dict[str, Command] = {
 def usage(command: str) -> str:
     """The usage line of a command, such as `hypersphere evaluate RUN`."""
     return f"hypersphere {command} {COMMANDS[command].arguments}".rstrip()
+
+
+def arguments(command: str) -> set[str]:
+    """The positional arguments of a command, such as {"RUN", "IMAGES"} of embed; none if there is no such command."""
+    shown = COMMANDS[command].arguments if command in COMMANDS else ""
+    return set(re.findall("[A-Z]+", re.sub(r"-\S+ \S+", "", shown)))  # without options and their values
