@@ -324,7 +324,9 @@ def test_a_new_command_is_one_file_and_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(COMMANDS, "greet", eval(f"{{{line}}}", {"Command": Command})["greet"])
     try:
         assert main(["greet", "--times", "2", "Ada"]) == 0
-        assert capsys.readouterr().out == "hello, hello Ada\n"
+        assert capsys.readouterr().out == "hello, hello Ada\nnext: hypersphere demo\n"
+        assert main(["greet", "--times", "0", "Ada"]) == 2
+        assert capsys.readouterr().err == "hypersphere: --times must be at least 1, got 0\n"
         assert main(["greet"]) == 2
         assert capsys.readouterr().err == "hypersphere: missing argument NAME: hypersphere greet NAME\n"
         assert main(["gret"]) == 2
