@@ -148,9 +148,11 @@ def test_every_option_is_explained(method):
     kind, docstring = config_type(method), " ".join(METHODS[method].__doc__.split())
     helps = help_texts(kind)
     fields = {field.name for field in dataclasses.fields(kind)}
-    assert fields == helps.keys()
+    place = f"under 'Args:' in the docstring of {METHODS[method].__name__}"
+    assert fields == helps.keys(), f"explain {', '.join(fields ^ helps.keys())} {place}"
     for name in fields - documented(kind):
-        assert re.search(rf" {name}: {re.escape(helps[name])} (\w+:|Example:)", docstring), name
+        whole = rf" {name}: {re.escape(helps[name])}( \w+:|$)"  # another entry, a section or the end follows
+        assert re.search(whole, docstring), f"explain {name} in one paragraph {place}"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -17,7 +17,8 @@ import torch
 import hypersphere as hs
 
 SOURCE = Path(hs.__file__)
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+GUIDES = (ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / "how-to").glob("own-*.md"))
 SKIPPED = "torch.*,torchvision.*,numpy.*,PIL.*,sklearn.*,scipy.*,timm.*,matplotlib.*,pyarrow.*,triton.*,rich.*,tyro.*"
 
 
@@ -45,12 +46,19 @@ def test_dir_lists_the_public_names_alone():
         assert found.__name__ == (f"hypersphere.{module}" if name == module else name)
 
 
-def test_readme_snippets_type_check(tmp_path):
-    for number, snippet in enumerate(re.findall(r"```python\n(.*?)```", README, re.DOTALL)):
+def snippets(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_snippets_type_check(tmp_path):
+    """Those of the README, and the files that guides show for this package: these begin with a docstring."""
+    files = [code for page in GUIDES for code in snippets(page) if code.startswith('"""')]
+    assert len(files) >= 3
+    for number, snippet in enumerate(snippets(ROOT / "README.md") + files):
         (tmp_path / f"snippet_{number}.py").write_text(snippet)
     config = tmp_path / "mypy.ini"  # third-party packages, which take most of the time, are not looked into
     config.write_text(
-        f"[mypy]\ncheck_untyped_defs = True\n[mypy-{SKIPPED}]\nfollow_imports = skip\n"
+        f"[mypy]\ncheck_untyped_defs = True\ndisallow_incomplete_defs = True\n[mypy-{SKIPPED}]\nfollow_imports = skip\n"
         "[mypy-hypersphere.*]\nfollow_imports = silent\n"
     )
     command = [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", tmp_path / "cache", tmp_path]

@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 
 class UserError(ValueError):
@@ -62,14 +62,25 @@ def path_errors_as_user_errors() -> Iterator[None]:
         raise UserError(f"{str(error.filename)[:60]}…: {error.strerror}") from None
 
 
-def as_command_line(message: str) -> str:
+def as_command_line(message: str, arguments: Collection[str] = ()) -> str:
     """Rewrite option names for the command line.
+
+    Args:
+        message: Text with option names in backticks.
+        arguments: Positional arguments of the command, such as IMAGES, which are no options.
 
     Example:
         >>> as_command_line("`micro_batch` must divide `batch`")
         '--micro-batch must divide --batch'
+        >>> as_command_line("`images` and `labels` do not match", {"IMAGES"})
+        'IMAGES and --labels do not match'
     """
-    return re.sub(r"`(\w+)`", lambda option: "--" + option[1].replace("_", "-"), message)
+
+    def rewrite(quoted: re.Match[str]) -> str:
+        name = quoted[1].upper()
+        return name if name in arguments else "--" + quoted[1].replace("_", "-")
+
+    return re.sub(r"`(\w+)`", rewrite, message)
 
 
 def first_line(error: BaseException) -> str:

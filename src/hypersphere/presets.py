@@ -12,7 +12,6 @@ _PHOTOGRAPHS: dict[str, Any] = {
     "lr": 0.3,
 }
 
-# dataset → its options
 DATA: dict[str, dict[str, Any]] = {
     "cifar10": {},
     "cifar100": {},
@@ -33,6 +32,11 @@ DATA: dict[str, dict[str, Any]] = {
         "knn_every": 20,
     },
 }
+"""Options of a run by dataset.
+
+`recipe` joins them with the recipes of the method. Options in `recipes["default"]` of the method win over these, except
+on digits. Those in `recipes[NAME]` always win.
+"""
 
 
 def data_options(data: str) -> dict[str, Any]:

@@ -8,14 +8,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_type_hints
 
 import pytest
 from tyro.conf import Positional, arg
 
 from hypersphere.cli import main
-from hypersphere.cli.commands import COMMANDS, Command
+from hypersphere.cli.commands import COMMANDS, Command, arguments
 from hypersphere.cli.embed import EmbedOptions
+from hypersphere.cli.help import argument_name, is_argument
 from hypersphere.cli.options import OPTIONAL_VALUE, parse
 from hypersphere.cli.pretrain import FIRST, GROUPS, PretrainOptions, parse_run_options
 from hypersphere.errors import UserError, as_command_line
@@ -141,6 +142,43 @@ def test_commands_tell_mistakes_on_standard_error(words, message, capsys):
     assert printed.out == ""
     assert printed.err.startswith(f"hypersphere: {message}")
     assert printed.err.count("\n") == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """Arguments that are numbers."""
+
+    points: Annotated[int, Positional, arg(metavar="N")]
+    sides: Annotated[tuple[float, ...], Positional, arg(metavar="[SIDE …]")] = ()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "missing argument N: hypersphere every FIRST REST …"),
+        ("three", "N must be an integer, got 'three'"),
+        ("3 1.5 wide", "SIDE must be a number, got '1.5 wide'"),
+        ("3 --points 4", "unknown option --points: give N alone, as in hypersphere every FIRST REST …"),
+    ],
+)
+def test_a_mistake_names_an_argument_by_its_metavar(words, message):
+    with pytest.raises(UserError) as error:
+        parse("every", Numbers, words.split())
+    assert as_command_line(str(error.value)) == message
+
+
+def test_an_argument_is_no_option_in_later_errors(capsys):
+    assert main(["data", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("hypersphere: unknown DATA 'nothing' (it is neither a file")
+    assert main(["pretrain", "byol", "--data", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("hypersphere: unknown --data 'nothing' (it is neither a file")
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "every"])
+def test_the_usage_has_the_arguments_by_their_metavars(command):
+    module = importlib.import_module(f"hypersphere.cli.{command}")
+    hints = get_type_hints(getattr(module, f"{command.capitalize()}Options"), include_extras=True)
+    assert {argument_name(name, hint) for name, hint in hints.items() if is_argument(hint)} == arguments(command)
 
 
 def test_o_is_short_for_out():
@@ -286,7 +324,9 @@ def test_a_new_command_is_one_file_and_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(COMMANDS, "greet", eval(f"{{{line}}}", {"Command": Command})["greet"])
     try:
         assert main(["greet", "--times", "2", "Ada"]) == 0
-        assert capsys.readouterr().out == "hello, hello Ada\n"
+        assert capsys.readouterr().out == "hello, hello Ada\nnext: hypersphere demo\n"
+        assert main(["greet", "--times", "0", "Ada"]) == 2
+        assert capsys.readouterr().err == "hypersphere: --times must be at least 1, got 0\n"
         assert main(["greet"]) == 2
         assert capsys.readouterr().err == "hypersphere: missing argument NAME: hypersphere greet NAME\n"
         assert main(["gret"]) == 2

@@ -12,7 +12,7 @@ import torchvision
 
 from hypersphere.cli import main
 from hypersphere.config import recipe
-from hypersphere.data import FILE_SOURCES, Dataset, imagenet, list_data, load_data
+from hypersphere.data import FILE_SOURCES, SOURCES, Dataset, imagenet, list_data, load_data
 from hypersphere.data.file_datasets import save_files
 from hypersphere.data.imagenet import list_images
 from hypersphere.errors import UserError
@@ -191,8 +191,13 @@ def test_files_and_images_in_memory_are_not_mistaken():
 def test_the_command_lists_and_counts(home, capsys, monkeypatch):
     assert main(["data"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[:5]] == ["digits", "cifar10", "cifar100", "stl10", "imagenet"]
+    names = [*SOURCES, *FILE_SOURCES]
+    assert [line.split()[0] for line in lines[: len(names)]] == names
     source = FILE_SOURCES["imagenet"]
     monkeypatch.setitem(FILE_SOURCES, "imagenet", type(source)(source.find, 3, source.summary))
     assert main(["data", "imagenet", "--root", str(home)]) == 0
-    assert "8 training images (5 + 3 for validation), 6 test images" in capsys.readouterr().out
+    told = "8 training images (5 + 3 for validation), 6 test images"
+    assert capsys.readouterr().out.startswith(f"imagenet in {home}: {told}\n")
+    assert main(["data", "digits"]) == 0
+    told = "1,437 training images (1,137 + 300 for validation), 360 test images"
+    assert capsys.readouterr().out.startswith(f"digits (embedded, nothing to download): {told}\n")

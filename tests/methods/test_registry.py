@@ -4,17 +4,24 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import Config, recipe
 from hypersphere.errors import UserError
-from hypersphere.methods import METHODS
+from hypersphere.methods import METHODS, Batch
+from hypersphere.methods.recipes import recipe_on
+from hypersphere.runs.build import build_method, trainer_of
+from hypersphere.runs.machine import training_execution
 from hypersphere.sweeps.grid import results_in
 from hypersphere.util.references import import_reference
+from tests import test_config, test_public
+from tests.methods import test_methods, test_runs
 from tests.networks import SMALL_ENCODER
 
 FILE = '''"""Toy (Nobody 2026): views of an image together, images apart."""
@@ -115,6 +122,52 @@ def test_it_trains_and_is_swept(capsys):
         "toy", "digits", over={"method": ["byol", "toy"], "share": [0.1, 0.2]}, out="more", workers=0, **SMALL
     )
     assert len({result.hash for result in found}) == 3
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The file that own-method.md shows for a method of the project, registered as the page says."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "own-method.md").read_text()
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "recipes = " in code)
+    (tmp_path / "align_uniform.py").write_text(code)
+    monkeypatch.setattr(hs.methods, "__path__", [*hs.methods.__path__, str(tmp_path)])
+    module = import_module("hypersphere.methods.align_uniform")
+    monkeypatch.setattr(hs.methods, "AlignUniform", module.AlignUniform, raising=False)
+    monkeypatch.setitem(METHODS, "align_uniform", module.AlignUniform)
+    yield module.AlignUniform
+    del sys.modules[module.__name__], hs.methods.align_uniform
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        test_config.test_every_option_is_explained,
+        test_config.test_options_are_the_parameters_of_their_method,
+        test_config.test_recipes_have_no_other_options,
+        test_config.test_options_of_other_methods_are_refused,
+        test_methods.test_a_method_learns_in_bfloat16_and_compiles,
+        test_runs.test_on_imagenet_a_method_is_as_published,
+        test_runs.test_energy_layers_name_what_a_method_has,
+    ],
+)
+@pytest.mark.usefixtures("example")
+def test_the_example_of_the_page_passes_the_checks_of_all_methods(check):
+    check("align_uniform")
+
+
+def test_the_example_of_the_page_is_listed_and_documented(example, capsys):
+    test_public.test_docstrings_are_complete_and_their_examples_run("methods.AlignUniform", example)
+    test_runs.test_the_methods_are_listed_in_their_own_words(capsys)
+
+
+def test_the_example_of_the_page_learns(example):
+    assert recipe_on(example, "default")["energy_layers"] == ("heads",)  # so that -mhe works without a word about it
+    config = recipe("align_uniform-uni", "digits", hidden=32, projection=8, device="cpu")
+    trainer = trainer_of(config, build_method(config, 1).train(), training_execution(config))
+    pixels = hs.data.load_data("digits")[0].pixels[:64].float() / 255
+    data = Batch((pixels, pixels + 0.1 * torch.randn_like(pixels)), torch.arange(64), None)
+    losses = [trainer.update([data], 0.003, step / 20)["loss"].item() for step in range(20)]
+    assert losses[-1] < losses[0] - 0.5
 
 
 def test_help_of_the_bare_command_needs_no_methods():

@@ -5,4 +5,6 @@ from hypersphere.runs.option_types import RunOptions
 
 def test_every_option_has_a_type_for_editors():
     known = set().union(*map(option_names, METHODS)) - {"method", "data"}
-    assert set(RunOptions.__annotations__) == known
+    typed = set(RunOptions.__annotations__)
+    assert not known - typed, f"add {', '.join(known - typed)} to RunOptions in runs/option_types.py"
+    assert not typed - known, f"remove {', '.join(typed - known)} from RunOptions in runs/option_types.py"

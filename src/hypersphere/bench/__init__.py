@@ -1,6 +1,6 @@
 """Benchmarks: how long updates, probes, views and energies take here, beside what the machine could do.
 
-May import `runs` and the packages below it.
+May import: config, data, distributed, errors, evaluate, kernels, methods, nn, optim, runs, sphere, train, util, views.
 """
 
 from hypersphere.bench.parts import PARTS, bench

@@ -1,5 +1,6 @@
 """The registry of commands: a new command is a file in this folder with a `run` function, and a line here."""
 
+import re
 from typing import NamedTuple
 
 
@@ -22,7 +23,7 @@ COMMANDS: dict[str, Command] = {
     "pretrain": Command("train", "[METHOD] --data DATA", "Train an encoder on images without labels"),
     "sweep": Command("train", "METHOD --over OPTION=VALUE,…", "Train with all combinations of some options"),
     "methods": Command("train", "[METHOD]", "List the methods, describe one, or choose one for images"),
-    "data": Command("train", "[NAME]", "List the datasets, or download one"),
+    "data": Command("train", "[DATA]", "List the datasets, download one, or describe images"),
     "evaluate": Command("measure", "RUN", "Measure accuracy: linear probes, k-NN, few-shot, fine-tuning"),
     "diagnose": Command("measure", "TARGET", "Check a run, model or embedding file for collapse and poor spread"),
     "energies": Command("measure", "WEIGHTS", "Show the hyperspherical energy of every layer of a file of weights"),
@@ -41,3 +42,9 @@ COMMANDS: dict[str, Command] = {
 def usage(command: str) -> str:
     """The usage line of a command, such as `hypersphere evaluate RUN`."""
     return f"hypersphere {command} {COMMANDS[command].arguments}".rstrip()
+
+
+def arguments(command: str) -> set[str]:
+    """The positional arguments of a command, such as {"RUN", "IMAGES"} of embed; none if there is no such command."""
+    shown = COMMANDS[command].arguments if command in COMMANDS else ""
+    return set(re.findall("[A-Z]+", re.sub(r"-\S+ \S+", "", shown)))  # without options and their values

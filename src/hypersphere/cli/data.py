@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> None:
         print("\nYour own images, of any number of channels: --data takes")
         for what, meaning in KINDS.items():
             print(f"  {what:28} {meaning}")
-        print_next("data", "NAME")
+        print_next("data", "DATA")
         return
     Config(white=options.white)  # checks it
     dataset = Dataset.resolve(DataSpec(name, root=options.root, labels=options.labels, white=options.white))
@@ -63,6 +63,7 @@ def run(words: Sequence[str]) -> None:
     rest, validation = map(len, dataset.split("validation"))
     train, test = map(len, dataset.split("test"))
     split = f"{rest:,} + {validation:,} for validation"
-    folder = options.root or default_root()
-    print(f"{name} in {folder}: {train:,} training images ({split}), {test:,} test images")
+    embedded = name in SOURCES and SOURCES[name].embedded
+    place = "(embedded, nothing to download)" if embedded else f"in {options.root or default_root()}"
+    print(f"{name} {place}: {train:,} training images ({split}), {test:,} test images")
     print_next("pretrain", "--data", name)

@@ -77,7 +77,7 @@ def _status(words: list[str]) -> int:
         if local_rank:  # most mistakes are the same on all ranks, and the first one of a machine prints them
             time.sleep(LAUNCHER_DELAY)
         rank = f"process {local_rank}: " if local_rank else ""
-        print(f"hypersphere: {rank}{as_command_line(str(error))}", file=sys.stderr)
+        print(f"hypersphere: {rank}{_shown(error, words)}", file=sys.stderr)
         return getattr(error, "status", 2)
     except KeyboardInterrupt as interrupt:
         if is_main_process():
@@ -90,6 +90,12 @@ def _status(words: list[str]) -> int:
         print(f"hypersphere: could not write to standard output: {reason}", file=sys.stderr)
         return 1
     return 0
+
+
+def _shown(error: UserError, words: list[str]) -> str:
+    from hypersphere.cli.commands import arguments
+
+    return as_command_line(str(error), arguments(words[0]) if words else ())
 
 
 def _prepare_torch() -> None:

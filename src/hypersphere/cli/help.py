@@ -30,6 +30,12 @@ def is_argument(hint: Any) -> bool:
     return tyro.conf.Positional in getattr(hint, "__metadata__", ())
 
 
+def argument_name(name: str, hint: Any) -> str:
+    """Name of a positional argument in messages: its metavar without brackets, such as RUN."""
+    metavars = (getattr(part, "metavar", None) for part in hint.__metadata__)
+    return next(filter(None, metavars), name.upper()).strip("[] …")
+
+
 def describe_options(options: Any) -> dict[str, Option]:
     """Type, default and help text of each field of a dataclass or of an instance, by name."""
     kind = options if isinstance(options, type) else type(options)

@@ -10,7 +10,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from hypersphere.cli.commands import usage
-from hypersphere.cli.help import describe_options, is_argument, print_help, wants_help
+from hypersphere.cli.help import argument_name, describe_options, is_argument, print_help, wants_help
 from hypersphere.errors import UserError, closest_name
 
 Options = TypeVar("Options")
@@ -49,7 +49,8 @@ def parse(command: str, options: type[Options], words: Sequence[str]) -> Options
     given = given_options(command, hints, words)
     for field in dataclasses.fields(options):  # type: ignore[arg-type]
         if field.default is dataclasses.MISSING and field.name not in given:
-            shown = field.name.upper() if is_argument(hints[field.name]) else _option(field.name)
+            hint = hints[field.name]
+            shown = argument_name(field.name, hint) if is_argument(hint) else _option(field.name)
             raise missing_argument(command, shown)
     return options(**given)
 
@@ -98,8 +99,9 @@ def convert(name: str, hint: Any, words: list[str]) -> Any:
         >>> convert("small_area", tuple[float, ...], ["0.1", "0.3"])
         (0.1, 0.3)
     """
+    shown = argument_name(name, hint) if is_argument(hint) else f"`{name}`"
     if any(word.startswith("--") for word in words) or (is_list(hint) and not words):
-        raise UserError(f"`{name}` needs a value")
+        raise UserError(f"{shown} needs a value")
     constructor = _constructor(hint)
     values = [word.capitalize() for word in words] if hint is bool else words
     try:
@@ -107,7 +109,7 @@ def convert(name: str, hint: Any, words: list[str]) -> Any:
             raise ValueError
         return constructor.instance_from_str(values)
     except ValueError:
-        raise UserError(f"`{name}` must be {_expected(hint)}, got {' '.join(words)!r}") from None
+        raise UserError(f"{shown} must be {_expected(hint)}, got {' '.join(words)!r}") from None
 
 
 def is_list(hint: Any) -> bool:
@@ -200,8 +202,9 @@ def _unknown_option(command: str, hints: Mapping[str, Any], option: str) -> User
     flags = [f"no-{name}" for name, hint in hints.items() if hint is bool]
     options = [name for name, hint in hints.items() if not is_argument(hint)]
     suggestion = closest_name(option, [_option(name) for name in (*options, *flags)])
-    if option in map(_option, hints.keys() - options):
-        return UserError(f"unknown option {option}: give {option[2:].upper()} alone, as in {usage(command)}")
+    for name, hint in hints.items():
+        if is_argument(hint) and option == _option(name):
+            return UserError(f"unknown option {option}: give {argument_name(name, hint)} alone, as in {usage(command)}")
     return UserError(f"unknown option {option}" + (f": did you mean {suggestion}?" if suggestion else ""))
 
 

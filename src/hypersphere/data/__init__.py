@@ -1,7 +1,8 @@
 """Datasets: `Dataset.resolve` turns the option `data` into an object with one interface for all sources.
 
 Contains the sources (named datasets, folders, tar files, arrays, dataset objects), splits, decoding, and loaders.
-Imports only `views`, `distributed` and `util`.
+
+May import: distributed, errors, util, views.
 """
 
 from hypersphere.data.dataset import Dataset, Split

@@ -33,6 +33,7 @@ class Source:
     temperature: float = 0.1
     unlabelled: Callable[[Path], Tensor] | None = None  # folder → pixels of additional training images
     side: int | None = None  # pixels of the images, if evaluation makes them smaller
+    embedded: bool = False  # whether there are no data files, because a package has the images or code draws them
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,9 @@ def _digits(root: Path) -> tuple[Images, Images]:
 
 
 SOURCES = {
-    "digits": Source(_digits, 30, "handwritten digits, 8 × 8, part of scikit-learn: nothing to download", 20),
+    "digits": Source(
+        _digits, 30, "handwritten digits, 8 × 8, part of scikit-learn: nothing to download", 20, embedded=True
+    ),
     "cifar10": Source(lambda root: cifar.load(cifar.CIFAR10, root), 500, "CIFAR-10, 32 × 32"),
     "cifar100": Source(lambda root: cifar.load(cifar.CIFAR100, root), 50, "CIFAR-100, 32 × 32"),
     "stl10": Source(

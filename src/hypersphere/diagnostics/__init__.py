@@ -1,6 +1,6 @@
 """Measures of spread and collapse, energies by layer, densities on the circle, and findings about them.
 
-May import `evaluate`, `nn`, `regularize`, `sphere` and everything below them.
+May import: errors, evaluate, kernels, nn, regularize, sphere, util.
 """
 
 from hypersphere.diagnostics.circle import angle_counts, plane_density, von_mises_density

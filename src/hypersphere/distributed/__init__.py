@@ -2,7 +2,7 @@
 
 `gather` is for losses that look at the whole batch, in any training loop.
 
-May import `util`.
+May import: errors, util.
 """
 
 from hypersphere.distributed.collectives import gather

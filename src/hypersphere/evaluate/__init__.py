@@ -1,7 +1,8 @@
 """Probes: how good the features of an encoder are, measured with labels, and how they spread over the sphere.
 
-Probes know encoders and data, but not how the encoders were trained. May import `data`, `optim`, `sphere`, `train`,
-`views` and everything below them.
+Probes know encoders and data, but not how the encoders were trained.
+
+May import: data, errors, optim, probes, sphere, util, views.
 """
 
 import warnings

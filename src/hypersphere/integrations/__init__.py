@@ -2,5 +2,5 @@
 
 Each module needs the library that it is named after, and nothing here is imported before you ask for it.
 
-May import: sphere, regularize, inference, util.
+May import: errors, inference, nn, regularize, sphere, util.
 """

@@ -2,7 +2,7 @@
 
 Callers ask `usable(x)` and import a kernel only then, because Triton may be missing. Nothing else imports Triton.
 
-May import `util`.
+May import: errors, util.
 """
 
 import contextlib

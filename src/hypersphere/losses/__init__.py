@@ -2,7 +2,7 @@
 
 `docs/reference/losses.md` compares their conventions with other libraries.
 
-May import: distributed, sphere, util.
+May import: distributed, errors, sphere, util.
 """
 
 from hypersphere.losses.barlow import BarlowTwinsLoss, barlow_loss

@@ -1,6 +1,6 @@
 """Methods: one file each, with its loss, its options and its recipes. A new one is a file and a line in `METHODS`.
 
-May import: distributed, nn, optim, sphere, util.
+May import: data, distributed, errors, losses, nn, optim, sphere, util.
 """
 
 from hypersphere.errors import UserError, did_you_mean

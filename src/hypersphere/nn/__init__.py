@@ -2,7 +2,7 @@
 
 `each_view` runs a network on several views, with batch statistics of each view; all methods use it.
 
-May import `distributed`, `kernels` and `util`.
+May import: distributed, errors, kernels, util.
 """
 
 from hypersphere.nn.ema import ema_update, make_target

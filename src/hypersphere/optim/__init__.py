@@ -2,7 +2,7 @@
 
 `build_optimizer` sets up the parameter groups of a method; the training loop sets learning rate and progress.
 
-May import `kernels` and `util`.
+May import: errors, kernels, util.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
 """The paper: its tables, figures and claims as data, verdicts on the claims, and which runs to make next.
 
-May import `runs`, `sweeps` and everything below them.
+May import: config, errors, methods, probes, runs, sweeps, util.
 """

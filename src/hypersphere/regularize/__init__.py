@@ -3,7 +3,7 @@
 `WeightRegularizer` chooses the layers, reads their neurons and adds up a measure of each layer; the others define that
 measure. A regularizer of your own is a subclass, too.
 
-May import `sphere` and `util`.
+May import: errors, sphere, util.
 """
 
 from hypersphere.regularize.energy import EnergyRegularizer

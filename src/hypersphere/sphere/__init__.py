@@ -4,7 +4,7 @@
 uniformity are one line each on top, as are the losses in `hypersphere.losses`. Each runs dense, tiled or fused
 (Triton), with the same result.
 
-May import `kernels` and `util`.
+May import: errors, kernels, util.
 """
 
 import warnings

@@ -2,7 +2,7 @@
 
 Batches are passed in as a feed and measurements as monitors, so this package knows nothing of files or probes.
 
-May import `data`, `distributed`, `methods`, `nn`, `optim`, `views` and `util`.
+May import: data, distributed, errors, methods, nn, optim, util.
 """
 
 from hypersphere.train.capture import CapturedUpdate

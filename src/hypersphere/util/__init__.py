@@ -1,4 +1,4 @@
 """Tools without a subject of their own: files, console output, random numbers, statistics, importing user code.
 
-May import `errors`, and nothing else of the project.
+May import: errors.
 """

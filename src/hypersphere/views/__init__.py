@@ -3,7 +3,7 @@
 `pipeline` says which augmentations a dataset gets and applies them with torch, `dispatch` chooses between it and a
 kernel, and `crops` splits the work between data workers (crops) and the GPU (the rest).
 
-May import `kernels` and `util`.
+May import: errors, kernels, util.
 """
 
 from hypersphere.views.dispatch import Views
