@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from hypersphere.cli.commands import COMMANDS
 from hypersphere.cli.help import is_argument
-from hypersphere.cli.options import is_list
+from hypersphere.cli.parsing import is_list
 from hypersphere.cli.pretrain import run_option_types
 from hypersphere.methods import METHODS
 from tests.networks import SMALL_ENCODER

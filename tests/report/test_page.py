@@ -13,7 +13,7 @@ import torch
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 from hypersphere.data import SOURCES, Images
 from hypersphere.data.named_datasets import Source
 from hypersphere.report.chart import Line

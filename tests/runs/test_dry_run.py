@@ -8,11 +8,13 @@ import torch
 import hypersphere as hs
 from hypersphere.cli import main
 from hypersphere.config import recipe
+from hypersphere.data import Dataset
 from hypersphere.errors import UserError
-from hypersphere.runs import estimate
+from hypersphere.runs import dry_run, estimate
 from hypersphere.runs.build import build_method, plan_of, view_pipeline
 from hypersphere.runs.estimate import RunEstimate, checkpoint_size, proposal, try_updates
 from hypersphere.runs.machine import training_execution
+from hypersphere.runs.recipes import recipe_for
 from tests.networks import SMALL_ENCODER
 
 SMALL = {"encoder": SMALL_ENCODER, "hidden": 32, "projection": 8, "device": "cpu"}
@@ -127,3 +129,14 @@ def test_a_finished_run_that_is_to_be_longer(tmp_path):
         hs.pretrain(resume=run.path, epochs=4)
     longer = hs.pretrain("byol", "digits", init=run.path, epochs=1, out=tmp_path / "b", progress=False, **SMALL)
     assert longer.step == run.step
+
+
+def test_workers_share_the_decoding_but_not_their_start(folder):
+    """Starting them took most of the time that was measured before."""
+    counts = {}
+    for workers in (1, 8):
+        config = recipe_for("byol", str(folder), workers=workers)
+        dataset = Dataset.resolve(config)
+        counts[workers] = dry_run._seconds_of_decoding(dataset, dataset.split("validation"))
+    assert 0 < counts[8] < counts[1] / 2
+    assert counts[1] < 2.0  # 36 small pictures; eight workers take longer to start

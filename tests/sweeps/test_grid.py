@@ -15,7 +15,7 @@ from scipy import stats
 
 import hypersphere as hs
 from hypersphere.cli import main
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 from hypersphere.cli.pretrain import parse_run_options, run_option_types
 from hypersphere.cli.reproduce import ReproduceOptions
 from hypersphere.cli.sweep import SweepOptions, _print_results, parse_grid

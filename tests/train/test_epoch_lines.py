@@ -29,8 +29,8 @@ def clock(monkeypatch):
     return now
 
 
-def run(clock, epochs, seconds, start=0, **options):
-    """Two updates of 16 images an epoch; the loss is the number of the step."""
+def run(clock, epochs, seconds, start=0, measuring=0.0, **options):
+    """Two updates of 16 images an epoch, and measurements after it; the loss is the number of the step."""
     plan = Plan(40, epochs, 16, 16, lr=0.1, warmup_epochs=0, seed=0, log_every=10, save_every=None)
     shown = Shown()
     lines = EpochLines(plan, start, shown, **options)
@@ -39,6 +39,7 @@ def run(clock, epochs, seconds, start=0, **options):
         lines.after_update(step, {"byol": torch.tensor(1.0 * step), "loss": torch.tensor(step + 0.5)})
         if step % 2 == 0:
             lines.after_epoch()
+            clock[0] += measuring
             lines.show(step // 2, {"knn": 50.0} if step == 4 else {})
     return shown.lines
 
@@ -73,6 +74,13 @@ def test_the_pace_leaves_the_first_updates_out(clock):
     assert paces == [1.0]
     run(clock, 1, 0.1, on_pace=paces.append)  # too short to tell
     assert len(paces) == 1
+
+
+def test_the_pace_leaves_measurements_out(clock):
+    """Which are slow at first, and seldom later."""
+    paces = []
+    run(clock, 10, 0.5, measuring=30.0, on_pace=paces.append)
+    assert paces == [0.5]
 
 
 def test_several_terms_are_listed(clock):

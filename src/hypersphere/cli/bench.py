@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 
 if TYPE_CHECKING:
     from hypersphere.config import Config

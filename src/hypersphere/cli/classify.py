@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 
 if TYPE_CHECKING:
     from hypersphere.inference.classifying import Classified

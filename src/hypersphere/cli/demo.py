@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 
 
 @dataclasses.dataclass(frozen=True)

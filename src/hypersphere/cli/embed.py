@@ -8,7 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from hypersphere.errors import (
     path_errors_as_user_errors,
 )
 from hypersphere.util.launcher import is_main_process, launched, local_rank_and_size
-from hypersphere.util.output import lost_output, tolerate_output_errors
+from hypersphere.util.standard_streams import lost_output, tolerate_output_errors
 
 LAUNCHER_DELAY = 2.0  # seconds after which a launcher that saw one process end has ended the others
 

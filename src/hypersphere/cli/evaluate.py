@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 from hypersphere.errors import UserError
 from hypersphere.probes import BASELINE, PROBES, TRANSFER_PROBES, Probe, baseline_of, title_of
 

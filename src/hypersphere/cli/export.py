@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 
 
 @dataclasses.dataclass(frozen=True)

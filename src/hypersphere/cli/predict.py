@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from hypersphere.cli.options import missing_argument, parse
+from hypersphere.cli.parsing import missing_argument, parse
 
 LISTED = 10  # classes in the summary
 

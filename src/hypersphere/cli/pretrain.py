@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from hypersphere.cli.help import describe_options, print_help, wants_help
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import given_options, missing_argument
+from hypersphere.cli.parsing import given_options, missing_argument
 from hypersphere.util.launcher import is_main_process
 
 if TYPE_CHECKING:

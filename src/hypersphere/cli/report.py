@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from hypersphere.cli.options import parse
+from hypersphere.cli.parsing import parse
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import OPTIONAL_VALUE, parse
+from hypersphere.cli.parsing import OPTIONAL_VALUE, parse
 from hypersphere.errors import UserError
 from hypersphere.sweeps import FanOut
 

@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from hypersphere.cli.help import describe_options, print_help, wants_help
 from hypersphere.cli.next_step import print_next
-from hypersphere.cli.options import OPTIONAL_VALUE, convert, is_list, missing_argument
+from hypersphere.cli.parsing import OPTIONAL_VALUE, convert, is_list, missing_argument
 from hypersphere.cli.pretrain import FIRST, GROUPS, default_config, parse_run_options, run_option_types
 from hypersphere.errors import UserError, did_you_mean
 from hypersphere.probes import TRANSFER_PROBES, Probe

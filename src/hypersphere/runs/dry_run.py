@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from hypersphere.config import Config, format_value
-from hypersphere.data import Dataset
+from hypersphere.data import Dataset, Split
 from hypersphere.data.loader import decode_place
 from hypersphere.errors import UserError
 from hypersphere.runs.build import plan_of
@@ -77,10 +77,8 @@ def dry_run(config: Config) -> DryRun:
     folder = checked_out(config)
     how, dataset = training_execution(config), Dataset.resolve(config)
     split = dataset.split(config.holdout)
-    began = time.monotonic()
-    images = dataset.in_memory(split, TRIED)
-    decoding = (time.monotonic() - began) / max(1, sum(map(len, images)))
-    train_images, held_out = (part.to(how.device) for part in images)
+    train_images, held_out = (part.to(how.device) for part in dataset.in_memory(split, TRIED))
+    decoding = _seconds_of_decoding(dataset, split)
     if len(held_out) < 2:
         raise UserError(f"{config.data}: at least two images must be held out, got {len(held_out)}")
     cuda = [how.device] if how.device.type == "cuda" else []
@@ -96,7 +94,7 @@ def dry_run(config: Config) -> DryRun:
     memory = trial.memory(plan.micro_batch)
     estimate = replace(
         estimate,
-        seconds=estimate.seconds + decoding * len(split.train) * passes,
+        seconds=_together(estimate.seconds, decoding * passes, place == "off" and dataset.workers > 0),
         memory=None if memory is None else memory + size * (place == ("gpu" if cuda else "memory")),
         disk=estimate.disk + size * (place == "disk"),
     )
@@ -105,6 +103,18 @@ def dry_run(config: Config) -> DryRun:
     return DryRun(
         config, str(folder), len(split.train), len(split.held_out), plan.steps, estimate, micro_batch, fitting
     )
+
+
+def _seconds_of_decoding(dataset: Dataset, split: Split) -> float:
+    """Seconds in which the workers decode all training images; measured on some, without the start of the workers."""
+    began = time.monotonic()
+    some = split.train.decoded(dataset.stored_side(dataset.options.size), 0, TRIED[0], unreadable={})
+    each = (time.monotonic() - began) / max(1, min(TRIED[0], len(some)))
+    return each * len(split.train) / max(1, dataset.workers)
+
+
+def _together(training: float, decoding: float, at_once: bool) -> float:
+    return max(training, decoding) if at_once else training + decoding
 
 
 def _fitting(wanted: int, trial: Trial, free: int | None) -> int | None:

@@ -15,7 +15,7 @@ from hypersphere.util import console
 from hypersphere.util.console import notify
 from hypersphere.util.cores import keep_to
 from hypersphere.util.files import lock_folder
-from hypersphere.util.output import tolerate_output_errors
+from hypersphere.util.standard_streams import tolerate_output_errors
 
 PATIENCE = 30.0  # seconds to wait for a folder that processes of a killed run still lock: they end by themselves
 LOG_EVERY = 2.0  # seconds between progress lines in a run's log

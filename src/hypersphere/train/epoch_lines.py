@@ -78,11 +78,14 @@ class EpochLines:
         assert self.sums is not None
         updates = self.step - self.epoch_step
         self.means = dict(zip(self.names, (self.sums / updates).tolist(), strict=True))
-        self.speed = updates * self.plan.batch / max(1e-9, time.monotonic() - self.epoch_began)
+        self.epoch_ended = time.monotonic()
+        self.speed = updates * self.plan.batch / max(1e-9, self.epoch_ended - self.epoch_began)
 
     def show(self, epoch: int, measured: Mapping[str, float]) -> None:
         """Show the line of an epoch after it is measured, unless one was shown a moment ago."""
         now = time.monotonic()
+        if self.warm_since is not None:
+            self.warm_since += now - self.epoch_ended  # measuring is not part of the pace
         words = self.describe(measured)
         pause = min(RARELY, max(EVERY, (now - self.began) / 5))
         due = now - self.shown >= pause or (words and now - self.shown_measured >= EVERY)

@@ -17,7 +17,7 @@ from hypersphere.cli import main
 from hypersphere.cli.commands import COMMANDS, Command, arguments
 from hypersphere.cli.embed import EmbedOptions
 from hypersphere.cli.help import argument_name, is_argument
-from hypersphere.cli.options import OPTIONAL_VALUE, parse
+from hypersphere.cli.parsing import OPTIONAL_VALUE, parse
 from hypersphere.cli.pretrain import FIRST, GROUPS, PretrainOptions, parse_run_options
 from hypersphere.errors import UserError, as_command_line
 
