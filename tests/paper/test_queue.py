@@ -33,20 +33,25 @@ def queue(results=(), protocols=STANDARD, seeds=3):
 
 def test_what_tells_most_per_second_comes_first_and_all_of_it_fits():
     """Equally dear, BYOL is first, which most claims compare with. What is ten times dearer comes later."""
-    plan = queue().fitting(lambda cell, protocol: 60.0, 600.0, 1, 1)
+    plan = queue().fitting(lambda cell, protocol: 60.0, 600.0, 1)
     assert plan[0].cell == BYOL
     assert len(plan) == 10
     assert len({(run.cell.name, run.protocol, run.seed) for run in plan}) == 10
-    dear = queue().fitting(lambda cell, protocol: 600.0 if cell == BYOL else 60.0, 1200.0, 1, 1)
+    dear = queue().fitting(lambda cell, protocol: 600.0 if cell == BYOL else 60.0, 1200.0, 1)
     assert dear[0].cell != BYOL
     assert sum(run.seconds for run in dear) <= 1200
 
 
-def test_three_that_share_a_device_take_three_times_as_long():
-    for workers, runs in ((1, 10), (3, 9)):
-        assert len(queue().fitting(lambda *_: 60.0, 600.0, workers, workers)) == runs
-    assert queue().fitting(lambda *_: 60.0, 59.0, 1, 1) == []
-    assert len(queue().fitting(lambda *_: 60.0, 600.0, 2, 1)) == 20  # each on a GPU of its own
+def test_each_worker_has_the_whole_time():
+    for workers, runs in ((1, 10), (2, 20), (3, 30)):
+        assert len(queue().fitting(lambda *_: 60.0, 600.0, workers)) == runs
+    assert queue().fitting(lambda *_: 60.0, 59.0, 1) == []
+
+
+def test_three_that_share_a_device_take_three_times_as_long_except_for_their_start():
+    config = AS_WRITTEN.config(BYOL, 0)
+    alone, shared = (Prices(800.0, sharing=n).whole(config, ("linear",)) for n in (1, 3))
+    assert shared - START == pytest.approx(3 * (alone - START))
 
 
 def test_the_choice_itself_takes_time(monkeypatch):
@@ -54,14 +59,14 @@ def test_the_choice_itself_takes_time(monkeypatch):
     clock = itertools.count(0.0, 10.0)
     monkeypatch.setattr(reproduce.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(Prices, "whole", lambda *_: 100.0)
-    fits = [len(within(seconds, Evidence([]), Prices(800.0), 1, 1)[0]) for seconds in (114.0, 116.0)]
+    fits = [len(within(seconds, Evidence([]), Prices(800.0), 1)[0]) for seconds in (114.0, 116.0)]
     assert fits == [0, 1]
 
 
 def test_what_is_begun_is_brought_to_a_second_seed():
     """One seed of each decides nothing: with time for three runs, one claim can be judged."""
     there = [result(cell, 0, 80.0, epochs=100) for cell in TABLES["tab:sections"].cells]
-    plan = queue(there).fitting(lambda cell, protocol: protocol.config(cell, 0).epochs, 300.0, 1, 1)
+    plan = queue(there).fitting(lambda cell, protocol: protocol.config(cell, 0).epochs, 300.0, 1)
     assert {(run.cell.name, run.protocol, run.seed) for run in plan} >= {("byol", SHORT, 1), ("mhe-gq", SHORT, 1)}
 
 
@@ -81,7 +86,7 @@ def test_a_second_seed_tells_more_than_a_fourth_and_decided_claims_ask_for_nothi
 
 
 def test_a_cell_has_so_many_seeds_and_a_control_twice_as_many():
-    plan = queue(protocols=[SHORT], seeds=2).fitting(lambda *_: 1.0, 1e6, 1, 1)
+    plan = queue(protocols=[SHORT], seeds=2).fitting(lambda *_: 1.0, 1e6, 1)
     counts = {run.cell.name: sum(other.cell == run.cell for other in plan) for run in plan if run.protocol == SHORT}
     assert counts["byol"] == 4
     assert counts["mhe-q"] == counts["mechanism-centred"] == 2
@@ -94,7 +99,7 @@ def test_trials_and_comparisons_of_methods_have_one_seed_each():
     def price(cell, protocol):
         return 1.0 if cell.name.startswith(("methods-", "trial-")) else 1e9
 
-    plan = queue().fitting(price, 1000.0, 1, 1)
+    plan = queue().fitting(price, 1000.0, 1)
     names = [run.cell.name for run in plan]
     assert len(names) == len({*names}) > 30
     assert "methods-simclr-mhe" in names
@@ -102,13 +107,13 @@ def test_trials_and_comparisons_of_methods_have_one_seed_each():
 
 
 def test_what_has_run_is_not_asked_for_again():
-    first = queue().fitting(lambda *_: 60.0, 600.0, 1, 1)
+    first = queue().fitting(lambda *_: 60.0, 600.0, 1)
     done = [
         result(run.cell, run.seed, 90.0, config=config, hash=config.hash)
         for run in first
         for config in [run.protocol.config(run.cell, run.seed)]
     ]
-    second = queue(done).fitting(lambda *_: 60.0, 600.0, 1, 1)
+    second = queue(done).fitting(lambda *_: 60.0, 600.0, 1)
     assert not {(r.cell.name, r.protocol, r.seed) for r in first} & {(r.cell.name, r.protocol, r.seed) for r in second}
 
 

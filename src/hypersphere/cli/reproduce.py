@@ -122,19 +122,19 @@ def _run_within_budget(
     if budget <= STOPPING:
         raise UserError(f"`budget` must be longer than {duration(STOPPING)}, got {options.budget}")
     workers = options.workers or default_workers(options.device)
-    prices, sharing = prices_of(evidence, options.device), sharing_of(workers, options.device)
+    prices = dataclasses.replace(prices_of(evidence, options.device), sharing=sharing_of(workers, options.device))
 
     def left() -> float:
         return budget - STOPPING - (time.monotonic() - began)
 
     if jobs is not None:
-        plan, rest = first_that_fit(jobs, prices, left(), workers, sharing)
+        plan, rest = first_that_fit(jobs, prices, left(), workers)
     else:
         given = options.epochs is not None or options.tuned
         chosen = {"protocols": (protocol,)} if given else {}
-        plan, rest = within(left(), evidence, prices, workers, sharing, seeds=options.seeds, **chosen)
-    seconds = {job.name: sharing * prices.whole(job.config, job.probes, job.trained) for job, _ in plan}
-    list_plan(plan, seconds, workers, budget, sharing * rest)
+        plan, rest = within(left(), evidence, prices, workers, seeds=options.seeds, **chosen)
+    seconds = {job.name: prices.whole(job.config, job.probes, job.trained) for job, _ in plan}
+    list_plan(plan, seconds, workers, budget, rest)
     if options.dry_run or not plan:
         return
     how = dataclasses.replace(options, workers=workers)

@@ -43,10 +43,12 @@ class Prices:
     Attributes:
         tflops: Its rate of matrix products in TFLOP/s.
         corrections: Measured over counted duration of finished runs, by what they have in common with a run.
+        sharing: Runs that share a device, which slows each down by that factor, except for its start.
     """
 
     tflops: float
     corrections: dict[_Key, float] = field(default_factory=dict)
+    sharing: int = 1
 
     @staticmethod
     def from_results(results: Iterable[Result], device: str, tflops: float) -> "Prices":
@@ -74,7 +76,8 @@ class Prices:
     def whole(self, config: Config, probes: Sequence[str], trained: bool = True) -> float:
         """Seconds of a whole run, with its start and its evaluation."""
         each = self.training(config) / config.epochs
-        return START + each * (config.epochs * trained + PROBE_EPOCHS * ("linear" in probes) + FEATURE_EPOCHS)
+        epochs = config.epochs * trained + PROBE_EPOCHS * ("linear" in probes) + FEATURE_EPOCHS
+        return START + self.sharing * each * epochs
 
 
 def _sharing(run: Result) -> float:

@@ -91,26 +91,23 @@ class Queue:
                 best[cell, protocol] = max(best.get((cell, protocol), (0.0, "")), (gain, claim.sentence))
         return {key: (bits[key], best[key][1]) for key in bits if len(self.finished[key]) < self.most[key]}
 
-    def fitting(
-        self, price: Callable[[Cell, Protocol], float], seconds: float, workers: int, sharing: int
-    ) -> list[Missing]:
+    def fitting(self, price: Callable[[Cell, Protocol], float], seconds: float, workers: int) -> list[Missing]:
         """Choose run after run the one with the most information per second, as long as it is done in time.
 
         Args:
             price: Seconds of a run of a cell by a protocol.
             seconds: Time for all runs.
             workers: Runs at once.
-            sharing: Runs that share a device, which slows each down by that factor.
         """
         free, taken = [0.0] * workers, []
         prices = {key: price(*key) for key in self.finished}
         while fits := {
             key: (bits / prices[key], sentence)
             for key, (bits, sentence) in self.scores().items()
-            if free[0] + sharing * prices[key] <= seconds
+            if free[0] + prices[key] <= seconds
         }:
             key = max(fits, key=lambda known: fits[known][0])
-            heapq.heapreplace(free, free[0] + sharing * prices[key])
+            heapq.heapreplace(free, free[0] + prices[key])
             seed = next(n for n in itertools.count() if n not in self.finished[key])
             self.finished[key].add(seed)
             taken.append(Missing(*key, seed, fits[key][1], prices[key]))

@@ -61,7 +61,6 @@ def within(
     evidence: Evidence,
     prices: Prices,
     workers: int,
-    sharing: int,
     protocols: Sequence[Protocol] = STANDARD,
     seeds: int = 3,
 ) -> tuple[list[tuple[Job, str]], float]:
@@ -72,7 +71,6 @@ def within(
         evidence: All results.
         prices: Expected durations.
         workers: Runs at once.
-        sharing: Runs that share a device.
         protocols: Protocols to consider.
         seeds: Maximal number of seeds per cell.
 
@@ -85,19 +83,19 @@ def within(
     jobs = {key: _job(*key, 0) for key in queue.finished}
     costs = {key: prices.whole(job.config, job.probes, job.trained) for key, job in jobs.items()}
     seconds -= STARTING + time.monotonic() - began  # counting operations takes a while
-    chosen = queue.fitting(lambda *key: costs[key], seconds, workers, sharing)
+    chosen = queue.fitting(lambda *key: costs[key], seconds, workers)
     rest = min((costs[key] for key in queue.scores()), default=0.0)
     return [(_job(missing.cell, missing.protocol, missing.seed), missing.sentence) for missing in chosen], rest
 
 
 def first_that_fit(
-    jobs: Sequence[Job], prices: Prices, seconds: float, workers: int, sharing: int
+    jobs: Sequence[Job], prices: Prices, seconds: float, workers: int
 ) -> tuple[list[tuple[Job, str]], float]:
     """As `within`, for given jobs, in their order."""
     free, taken, rest = [STARTING] * workers, [], []
     for job in jobs:
         price = prices.whole(job.config, job.probes, job.trained)
-        end = min(free) + sharing * price
+        end = min(free) + price
         if end <= seconds:
             free[free.index(min(free))] = end
             taken.append((job, ""))
