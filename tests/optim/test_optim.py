@@ -71,6 +71,22 @@ def test_steps_of_muon_are_nearly_orthogonal_and_as_large_as_adamws():
     assert torch.equal(orthogonalized(torch.zeros(1, 2, 3)), torch.zeros(1, 2, 3))
 
 
+@pytest.mark.parametrize("shape", [(16, 48), (64, 576), (48, 16), (40, 60)])
+@pytest.mark.parametrize("orders", [0, 8])
+def test_orthogonalized_is_the_iteration_step_by_step(shape, orders):
+    """Of matrices, wide ones in another order, whose singular values span orders of magnitude; in float64."""
+    torch.manual_seed(0)
+    u, _, v = torch.linalg.svd(torch.randn(2, *shape, dtype=torch.double), full_matrices=False)
+    matrices = u * torch.logspace(0, -orders, min(shape), dtype=torch.double) @ v
+    a, b, c = 3.4445, -4.7750, 2.0315
+    wanted = matrices / matrices.flatten(1).norm(dim=1)[:, None, None]
+    for _ in range(5):
+        gram = wanted @ wanted.mT
+        wanted = a * wanted + b * gram @ wanted + c * gram @ gram @ wanted
+    found = orthogonalized(matrices.float()).double()
+    assert (found - wanted).norm() < 1e-3 * wanted.norm()
+
+
 def test_muon_counts_in_single_precision():
     narrow = [nn.Parameter(torch.zeros(n, dtype=torch.bfloat16)) for n in (2, 1)]
     wide = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))]

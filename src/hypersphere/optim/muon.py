@@ -8,6 +8,7 @@ from torch import Tensor
 
 STEPS = 5  # of the Newton–Schulz iteration
 QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's coefficients: singular values end between about 0.7 and 1.2
+WIDE = 3  # columns for each row, from which it is faster to multiply the steps before they are applied
 RMS = 0.2  # of the entries of AdamW's usual step, which steps here are scaled to (Liu et al., 2025)
 BETAS, EPS = (0.9, 0.999), 1e-8  # of AdamW
 
@@ -98,14 +99,32 @@ class Muon(torch.optim.Optimizer):
 def orthogonalized(matrices: Tensor) -> Tensor:
     """Bring the singular values of matrices (K × A × B) near one by the Newton–Schulz iteration.
 
-    x ← ax + (b·xxᵀ + c·(xxᵀ)²)x, in bfloat16 on a GPU. A matrix of zeros stays zero.
+    x ← p(xxᵀ) x with p(g) = a + bg + cg², in bfloat16 on a GPU. A matrix of zeros stays zero.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x.to(torch.bfloat16 if x.is_cuda else torch.float32)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    a, b, c = QUINTIC
-    for _ in range(STEPS):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
+    if x.shape[2] >= WIDE * x.shape[1] and x.dtype == torch.float32:
+        x = _product_of_polynomials(x @ x.mT) @ x
+    else:
+        for _ in range(STEPS):
+            x = _polynomial(x @ x.mT, x)
     return (x.mT if tall else x).to(matrices.dtype)
+
+
+def _polynomial(gram: Tensor, x: Tensor) -> Tensor:
+    a, b, c = QUINTIC
+    return a * x + (b * gram + c * gram @ gram) @ x
+
+
+def _product_of_polynomials(gram: Tensor) -> Tensor:
+    """The matrix by which all steps together multiply x: they are polynomials of one matrix, so they commute.
+
+    The next gram is p g p. For wide x this takes a third of the time, and is exact enough in single precision.
+    """
+    product = one = torch.eye(gram.shape[1], device=gram.device).expand_as(gram)
+    for _ in range(STEPS):
+        p = _polynomial(gram, one)
+        product, gram = p @ product, p @ gram @ p
+    return product
