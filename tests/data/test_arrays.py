@@ -163,7 +163,8 @@ def test_a_run_from_its_start_to_another_set(tmp_path, monkeypatch, capsys):
     assert (run.step, hs.load_run("run").steps) == (2 * (48 // 16), run.step)
     told = capsys.readouterr().err
     assert "own.npz: 60 images of 9 × 7 pixels; 3 classes" in told
-    assert "input 16 × 16, batch 16, 2 epochs; 48 training images, 12 held out" in told
+    assert "input 16 × 16, batch 16, 2 epochs, " in told
+    assert "; 48 training images, 12 held out" in told
     for n, (image, label) in enumerate(zip(GREY, LABELS, strict=True)):
         (tmp_path / f"folder/{label}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(tmp_path / f"folder/{label}/{n}.png")

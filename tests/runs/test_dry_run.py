@@ -86,7 +86,7 @@ def test_a_proposal_fits_and_is_parsed_by_the_command(tmp_path):
     config = recipe("byol", str(tmp_path), size=224, encoder="torchvision/resnet50", stem="imagenet", epochs=300)
     plan = plan_of(config, 10_240)
     words = proposal(config, plan, 400.0)
-    options = dict(part.split(" ") for part in words.partition(":")[0].split(", "))
+    options = dict(part.replace("`", "").split(" ") for part in words.partition(":")[0].split(", "))
     smaller = config.replace(**{name: int(v) if v.isdigit() else v for name, v in options.items()})
     assert smaller.encoder == "torchvision/resnet18"
     assert view_pipeline(smaller).size == 64

@@ -60,10 +60,14 @@ def test_what_was_tuned_for_other_images_is_adapted(tmp_path, capsys):
     best = recommend(200, 32, 300).best
     assert (config.title, config.lr) == (best.method, best.options["lr"])
     assert config.batch == 32 < best.options["batch"]
-    assert f"chose {best.method}: best of 12 methods on 45,000 images of cifar10" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert f"chose {best.method}: best of 12 methods on 45,000 images of cifar10" in shown
+    assert f"1 seed); options: crop_min 0.2, lr {best.options['lr']}" in shown
     assert recipe_for(data=str(images), lr=2, batch=16).lr == 2
     assert recipe_for(data=str(images), optimizer="adamw").lr != config.lr  # which is for LARS
-    assert "its options are left out" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "; options: crop_min 0.2, lr 2.0" not in shown  # what the user has given
+    assert "its options are left out" in shown
     assert recipe_for(data=str(images), size=96).title == recommend(200, 96, 300).method
     assert recipe_for(data="cifar10").batch == best.options["batch"]
     digits = recipe_for(data="digits")  # a recipe with another optimizer keeps its learning rate
@@ -75,6 +79,7 @@ def test_an_optimizer_is_suggested_with_its_options(tmp_path):
     np.save(images, np.random.default_rng(0).integers(0, 256, (200, 96, 96, 3), dtype=np.uint8))
     best, config = recommend(200, 96, 300).best, recipe_for(data=str(images))
     assert best.options["optimizer"] == "muon"
+    assert recipe_for(data=str(images), size=64).optimizer == "muon"  # photographs, whatever the encoder sees
     assert {name: getattr(config, name) for name in best.options} == best.options
     assert config.momentum == recipe_for("simclr", data=str(images), optimizer="muon").momentum
     assert recipe_for(data=str(images), optimizer="adamw").weight_decay != best.options["weight_decay"]

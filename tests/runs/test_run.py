@@ -409,6 +409,7 @@ def test_unused_options_are_told(tmp_path, capsys):
     )
     assert capsys.readouterr().err.splitlines() == [
         "hypersphere: ignored option trust: no effect on byol with digits",
-        "hypersphere: byol: tests/small, input 8 × 8, batch 128, 1 epoch; 1,137 training images, 300 held out",
+        "hypersphere: byol: tests/small, input 8 × 8, batch 128, 1 epoch, adamw with lr 0.008; "
+        "1,137 training images, 300 held out",
     ]
     assert repr(run) == f"Run('{tmp_path}/run': byol on digits, {run.step} steps)"

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from hypersphere.errors import (
     ReportedElsewhere,
@@ -15,6 +16,7 @@ from hypersphere.errors import (
     closest_name,
     path_errors_as_user_errors,
 )
+from hypersphere.util.console import rewritten_messages
 from hypersphere.util.launcher import is_main_process, launched, local_rank_and_size
 from hypersphere.util.standard_streams import lost_output, tolerate_output_errors
 
@@ -68,7 +70,7 @@ def _status(words: list[str]) -> int:
     tolerate_output_errors()
     _prepare_torch()
     try:
-        with path_errors_as_user_errors():
+        with path_errors_as_user_errors(), rewritten_messages(partial(_with_options, words=words)):
             _run(words)
     except ReportedElsewhere:
         return 2
@@ -77,7 +79,7 @@ def _status(words: list[str]) -> int:
         if local_rank:  # most mistakes are the same on all ranks, and the first one of a machine prints them
             time.sleep(LAUNCHER_DELAY)
         rank = f"process {local_rank}: " if local_rank else ""
-        print(f"hypersphere: {rank}{_shown(error, words)}", file=sys.stderr)
+        print(f"hypersphere: {rank}{_with_options(str(error), words)}", file=sys.stderr)
         return getattr(error, "status", 2)
     except KeyboardInterrupt as interrupt:
         if is_main_process():
@@ -92,10 +94,10 @@ def _status(words: list[str]) -> int:
     return 0
 
 
-def _shown(error: UserError, words: list[str]) -> str:
+def _with_options(message: str, words: list[str]) -> str:
     from hypersphere.cli.commands import arguments
 
-    return as_command_line(str(error), arguments(words[0]) if words else ())
+    return as_command_line(message, arguments(words[0]) if words else ())
 
 
 def _prepare_torch() -> None:

@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 from hypersphere.cli.help import describe_options, print_help, wants_help
 from hypersphere.cli.next_step import print_next
 from hypersphere.cli.parsing import given_options, missing_argument
+from hypersphere.errors import as_command_line
 from hypersphere.util.launcher import is_main_process
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def run(words: Sequence[str]) -> None:
     from hypersphere.runs.pretraining import pretrain
 
     if given.get("dry_run"):
-        print(pretrain(**given))
+        print(as_command_line(repr(pretrain(**given))))
         return
     run = pretrain(**given)
     if is_main_process():

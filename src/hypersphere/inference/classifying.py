@@ -91,7 +91,7 @@ class Classified:
         if len(self.truth) < FEWEST:
             return "too few held-out images to calibrate the probabilities"
         before, after = (log_loss(p, self.truth) for p in (self.scores.softmax(dim=1), self._apart))
-        return "" if after < before else "no temperature makes the probabilities of held-out images better"
+        return "" if after < before else "no temperature improves the probabilities of held-out images"
 
     @property
     def temperature(self) -> float | None:

@@ -184,8 +184,8 @@ def proposal(config: Config, plan: Plan, update: float) -> str | None:
         if epochs >= min(config.epochs, USEFUL_EPOCHS):
             break
     epochs = max(1, epochs)
-    words = [f"{name} {value}" for name, value in options.items()]
-    words += [f"epochs {epochs}"] if epochs < config.epochs else []
+    options |= {"epochs": epochs} if epochs < config.epochs else {}
+    words = [f"`{name}` {value}" for name, value in options.items()]
     return f"{', '.join(words)}: about {duration(share * epoch * epochs)}"
 
 

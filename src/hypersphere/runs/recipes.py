@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from hypersphere.config import Config, coerce_options, option_names, photograph_options, recipe
+from hypersphere.config import Config, coerce_options, format_value, option_names, photograph_options, recipe
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.resolving import dataset_of
 from hypersphere.errors import UserError
@@ -41,7 +41,7 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     if hints is None:
         suggested = _fitting(suggested, recipe(method, dataset.name))
         if chosen:
-            notify(chosen)
+            notify(chosen + _in_words(suggested, options))
         return _for_encoder(recipe(method, dataset.name, **{**suggested, **options}), options)
     _check_mean(options.get("mean", ()), hints.channels)
     by_size = folder_options(hints.images, hints.side, options.get("size"))
@@ -51,20 +51,25 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
         del by_size["lr"]
     of_method = photograph_options(method, dataset.name, by_size["size"])
     usual = recipe(method, dataset.name, **{**by_size, **of_method})
-    config = recipe(method, dataset.name, **{**by_size, **of_method, **_fitting(suggested, usual), **options})
+    suggested = _fitting(suggested, usual)
+    config = recipe(method, dataset.name, **{**by_size, **of_method, **suggested, **options})
+    chosen += _in_words(suggested, options)
     for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
     return with_absolute_paths(_for_encoder(_normalized(config, dataset, hints.channels), options))
 
 
 def recommended_for(dataset: Dataset, size: int | None = None, epochs: int | None = None) -> Recommendation:
-    """The method to train on a dataset, by its images, the side of the encoder's input, and the length of training."""
+    """The method to train on a dataset, by the number and the size of its images, and the length of training.
+
+    Photographs remain photographs if the encoder's input is small.
+    """
     hints = dataset.recipe_hints()
     if hints is None:
         usual = recipe("byol", dataset.name)
         return recommend(None, size or data_options(dataset.name).get("size") or SIZES[0], epochs or usual.epochs)
     by_size = folder_options(hints.images, hints.side, size)
-    return recommend(hints.images, by_size["size"], epochs or by_size["epochs"])
+    return recommend(hints.images, max(hints.side, by_size["size"]), epochs or by_size["epochs"])
 
 
 def _is_usual(options: dict[str, Any]) -> bool:
@@ -81,6 +86,12 @@ def _fitting(suggested: dict[str, Any], usual: Config) -> dict[str, Any]:
     if not suggested or ("optimizer" not in suggested and usual.optimizer != Config.optimizer):
         return {}
     return {**suggested, "batch": min(usual.batch, suggested.get("batch", usual.batch))}
+
+
+def _in_words(suggested: dict[str, Any], options: dict[str, Any]) -> str:
+    """The suggested options that the user has not given, as the end of a sentence."""
+    taken = {name: value for name, value in suggested.items() if name not in {"batch", *options}}
+    return f"; options: {', '.join(f'{name} {format_value(value)}' for name, value in taken.items())}" if taken else ""
 
 
 def _normalized(config: Config, dataset: Dataset, found: int) -> Config:

@@ -106,7 +106,7 @@ def recommend(images: int | None, side: int, epochs: int, runs: Sequence[Compare
 
     Args:
         images: Number of training images; None if it is unknown.
-        side: Side of the encoder's input, in pixels.
+        side: Shorter side of the images, in pixels.
         epochs: Length of the training.
         runs: Recorded runs; by default all.
 

@@ -57,7 +57,7 @@ from hypersphere.train import Log, Monitor, Plan, RunInterrupted, Trainer, save_
 from hypersphere.train.checkpoint import has_checkpoint, latest_checkpoint, remove_previous
 from hypersphere.train.epoch_lines import EpochLines
 from hypersphere.train.trackers import Trackers
-from hypersphere.util.console import Progress, notify, notify_once, pluralize, print_error, progress_bar
+from hypersphere.util.console import Progress, as_message, notify, notify_once, pluralize, print_error, progress_bar
 from hypersphere.util.files import lock_folder, write_json
 from hypersphere.util.launcher import job, launched
 from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
@@ -127,6 +127,7 @@ def announce(config: Config, split: Split) -> None:
             "the cifar stem keeps images at full size: at 64 pixels it takes about 8 times as long as `stem` imagenet"
         )
     plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
+    plan += f", {config.optimizer} with lr {config.lr:g}"
     apart = "held out" if split.apart else "of them monitored"
     notify(f"{config.title}: {plan}; {len(train):,} training images, {len(held_out):,} {apart}")
     if changed := transformer_options(config):
@@ -262,9 +263,9 @@ class _Training:
         estimate = estimate_of(config, self.plan, trainer.method, update, trainer.device)
         if estimate.seconds < SHORT:
             return
-        bar.line(f"hypersphere: {estimate}")
+        bar.line(as_message(str(estimate)))
         if estimate.long and (fitting := proposal(config, self.plan, update)):
-            bar.line(f"hypersphere: to fit this CPU, stop with Ctrl-C and start again with {fitting}")
+            bar.line(as_message(f"to fit this CPU, stop with Ctrl-C and start again with {fitting}"))
 
     @contextlib.contextmanager
     def _explained_end(self) -> Iterator[None]:

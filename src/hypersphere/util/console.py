@@ -15,10 +15,29 @@ from hypersphere.util.launcher import is_main_process
 PLAIN_EVERY = 30.0  # seconds between lines if there is no terminal
 
 
+_rewrite: Callable[[str], str] = str  # of messages: how options are shown
+
+
+@contextlib.contextmanager
+def rewritten_messages(rewrite: Callable[[str], str]) -> Iterator[None]:
+    """Rewrite all messages inside, such as to options of the command line."""
+    global _rewrite
+    before, _rewrite = _rewrite, rewrite
+    try:
+        yield
+    finally:
+        _rewrite = before
+
+
+def as_message(text: str) -> str:
+    """A line that hypersphere prints."""
+    return f"hypersphere: {_rewrite(text)}"
+
+
 def notify(message: str) -> None:
     """Print one line to standard error, in the first process of a job only."""
     if is_main_process():
-        print_error(f"hypersphere: {message}")
+        print_error(as_message(message))
 
 
 def print_error(line: str) -> None:
