@@ -89,7 +89,9 @@ def test_embeddings_in_memory_and_in_a_file(tmp_path):
     assert diagnose(tmp_path / "x.npy").findings == diagnose(x).findings
     with pytest.raises(UserError, match="`encoder` applies to encoders, not to embeddings"):
         diagnose(x, encoder="resnet18")
-    assert diagnose(np.ones((50, 8)) + 1e-5 * x[:50, :8]).verdict.startswith("not healthy: see uniformity")
+    few = diagnose(np.ones((50, 8)) + 1e-5 * x[:50, :8]).verdict
+    assert few.startswith("not healthy: see uniformity")
+    assert few.endswith("(uncertain: only 50 rows)")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypersphere.util.statistics import Estimate
 Health = Literal["good", "weak", "bad", ""]  # "": no judgement
 BARS = "▁▂▃▄▅▆▇█"
 FEW_ROWS = 100  # below, measures say little about the features of other images
+FEW = "rows"  # name of the finding that there are fewer
 
 
 class Finding(NamedTuple):
@@ -58,7 +59,7 @@ def findings_of(cloud: Cloud) -> list[Finding]:
 
 def _few_rows(rows: int) -> list[Finding]:
     sentence = "too few rows to judge features by: all measures are uncertain"
-    return [Finding("rows", Estimate(rows), f"at least {FEW_ROWS}", sentence)] if rows < FEW_ROWS else []
+    return [Finding(FEW, Estimate(rows), f"at least {FEW_ROWS}", sentence)] if rows < FEW_ROWS else []
 
 
 def alignment_finding(one: Tensor, other: Tensor) -> Finding:

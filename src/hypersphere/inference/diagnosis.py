@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersphere.diagnostics.embeddings import Embeddings, of_array
-from hypersphere.diagnostics.findings import Finding, alignment_finding, findings_of
+from hypersphere.diagnostics.findings import FEW, Finding, alignment_finding, findings_of
 from hypersphere.diagnostics.layers import block_outputs
 from hypersphere.diagnostics.point_cloud import summarize, without_duplicates
 from hypersphere.errors import UserError
@@ -92,9 +92,10 @@ class Diagnosis:
     def verdict(self) -> str:
         """The worst of the findings in a few words."""
         bad, weak = ([f.name for f in self.findings if f.health == health] for health in ("bad", "weak"))
+        few = "".join(f" (uncertain: only {f.value:.0f} rows)" for f in self.findings if f.name == FEW)
         if bad:
-            return f"not healthy: see {', '.join(bad)}"
-        return f"no collapse, but weak: see {', '.join(weak)}" if weak else "healthy"
+            return f"not healthy: see {', '.join(bad)}{few}"
+        return f"no collapse, but weak: see {', '.join(weak)}{few}" if weak else f"healthy{few}"
 
     @property
     def numbers(self) -> dict[str, float]:
