@@ -78,7 +78,7 @@ class Diagnosis:
         >>> import hypersphere as hs
         >>> found = hs.diagnose(torch.eye(8))
         >>> found.verdict
-        'healthy'
+        'healthy (uncertain: only 8 rows)'
         >>> found.findings[0].name, found.findings[0].health
         ('uniformity (G2)', 'good')
     """
