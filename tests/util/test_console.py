@@ -29,6 +29,10 @@ def test_a_file_gets_no_control_characters(monkeypatch, variable):
     assert file.getvalue() == "line 1\nline 2\nline 3\nline 4\n"  # the last one says all that the end would
     with progress_bar("a task", 4) as bar:
         bar.update(4, "a note")
+    assert file.getvalue().endswith("line 4\n")  # a moment needs no line
+    monkeypatch.setattr(console, "MOMENT", 0.0)
+    with progress_bar("a task", 4) as bar:
+        bar.update(4, "a note")
     assert file.getvalue().endswith("line 4\na task: 100 %, 0 s in all a note\n")
 
 
@@ -46,6 +50,7 @@ def test_a_terminal_shows_lines_above_the_bar(monkeypatch):
 def test_a_dumb_terminal_gets_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(console, "MOMENT", 0.0)
     with progress_bar("a task", 1) as bar:
         bar.update(1)
     assert terminal.getvalue() == "a task: 100 %, 0 s in all\n"

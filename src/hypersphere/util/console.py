@@ -13,6 +13,7 @@ from hypersphere.errors import UserError
 from hypersphere.util.launcher import is_main_process
 
 PLAIN_EVERY = 30.0  # seconds between lines if there is no terminal
+MOMENT = 2.0  # seconds of a task that needs no line
 
 
 _rewrite: Callable[[str], str] = str  # of messages: how options are shown
@@ -162,7 +163,8 @@ class _Lines(_Task):
     def update(self, done: int, note: str = "") -> None:
         self.note = note or self.note
         now = time.monotonic()
-        if done == self.done or (now - self.printed < PLAIN_EVERY and (done < self.total or self.has_lines)):
+        quiet = done < self.total or self.has_lines or now - self.began < MOMENT
+        if done == self.done or (now - self.printed < PLAIN_EVERY and quiet):
             return
         self.printed, self.done = now, done
         print_error(f"{self.title}: {100 * done // self.total} %, {self.remaining()} {self.note}".rstrip())
