@@ -3,6 +3,7 @@
 import base64
 import math
 import re
+import sys
 from io import BytesIO
 
 import numpy as np
@@ -53,6 +54,13 @@ def test_ticks_are_round_and_not_many(low, length, about):
 )
 def test_ticks_are_written_as_they_are(scale, written):
     assert " ".join(text for _, text in scale.ticks) == written
+
+
+def test_values_up_to_the_largest_number_have_ticks():
+    scale = fitted([1.0, 1e308, sys.float_info.max], 0, 1)
+    assert scale.ticks[0][0] == 1.0
+    assert scale.ticks[-1][0] == 1e308
+    assert scale(sys.float_info.max) == 1.0
 
 
 def test_a_panel_draws_values_where_its_scale_has_them():

@@ -51,6 +51,14 @@ def test_no_machine_has_that_much(hidden, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_number_that_no_integer_of_torch_holds_is_refused_wherever_it_comes_from():
+    with pytest.raises(
+        UserError, match=r"`projection` would need more memory than any machine has, got 9223372036854775808"
+    ):
+        recipe("byol", "digits", projection=2**63)
+    assert recipe("byol", "digits", save_every=2**63 - 1).save_every == 2**63 - 1
+
+
 def test_free_memory_is_that_of_the_machine():
     with open("/proc/meminfo") as file:
         total = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemTotal"))

@@ -1,6 +1,7 @@
 """Line charts as SVG, all runs over each other. Lines differ in dashes as well as in colour."""
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,7 +71,7 @@ class Scale:
 
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Powers of ten with their labels; also 3 times these if there are few."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    powers = range(math.floor(math.log10(low)), min(math.ceil(math.log10(high)), sys.float_info.max_10_exp) + 1)
     steps = (1, 3) if high / low < 1e4 else (1,)
     values = [step * 10.0**power for power in powers for step in steps]
     return [(v, f"{v:,g}" if 1e-3 <= v < 1e5 else scientific(v)) for v in values if low <= v <= high]
@@ -91,7 +92,7 @@ def fitted(values: Sequence[float], begin: float, end: float) -> Scale:
     """A scale with some room around the values; logarithmic if they differ by more than a factor of 30."""
     low, high = min(values), max(values)
     if low > 0 and high / low > 30:
-        return Scale(low / 1.2, high * 1.2, begin, end, logarithmic=True)
+        return Scale(low / 1.2, min(high * 1.2, sys.float_info.max), begin, end, logarithmic=True)
     room = max(0.06 * (high - low), 1e-3 * abs(low), 1e-3 * abs(high)) or 1.0  # at least so that ticks have few digits
     return Scale(low - room, high + room, begin, end)
 

@@ -98,6 +98,8 @@ def option(
 def check_limits(declared: Field[Any], value: Any) -> None:
     """Raise a `UserError` if a number is not within the limits of its field, or not finite."""
     limits = declared.metadata.get("limits", Limits())
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise UserError(f"`{declared.name}` would need more memory than any machine has, got {value}")
     if isinstance(value, int | float) and not limits.contain(value):
         raise UserError(f"`{declared.name}` must be {limits}, got {value}")
 
