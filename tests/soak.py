@@ -48,7 +48,12 @@ class Watch:
         self.thread.join()
         rest = self.samples[int(WARM * len(self.samples)) :]
         third = max(1, len(rest) // 3)
-        first, last = ([max(values) for values in zip(*part, strict=True)] for part in (rest[:third], rest[-third:]))
+        # what is open for a moment does not count: the fewest files are those that stay open
+        of = (max, min, max)
+        first, last = (
+            [take(values) for take, values in zip(of, zip(*part, strict=True), strict=True)]
+            for part in (rest[:third], rest[-third:])
+        )
         words = ", ".join(
             f"{name} {a:,.0f} → {b:,.0f}" for name, a, b in zip(("MB", "files", "threads"), first, last, strict=True)
         )
