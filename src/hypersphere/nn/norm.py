@@ -60,7 +60,7 @@ class PerViewBatchNorm(_BatchNorm):
 
         layer = self._kernel_arguments(relu=True, fork=self.training and x.requires_grad)
         if not self.training:
-            return pool.normalize_and_pool(x, self._known(layer), layer)
+            return pool.normalize_and_pool(x, self._running_statistics(layer), layer)
         return _with_second_use(pool.batch_norm_and_pool(x, layer, sums), layer)
 
     def _kernel_supports(self, x: Tensor | None, residual: Tensor | None, relu: bool) -> bool:
@@ -124,11 +124,11 @@ class PerViewBatchNorm(_BatchNorm):
 
         layer = self._kernel_arguments(relu, fork=self.training and relu and x.requires_grad)
         if not self.training:
-            return norm.normalize(x, residual, self._known(layer), layer)
+            return norm.normalize(x, residual, self._running_statistics(layer), layer)
         beside = None if other is None else other._kernel_arguments()
         return _with_second_use(norm.batch_norm(x, residual, layer, other=beside, sums=sums), layer)
 
-    def _known(self, layer: Any) -> Any:
+    def _running_statistics(self, layer: Any) -> Any:
         from hypersphere.kernels.norm import Statistics
 
         return Statistics(layer.running_mean, torch.rsqrt(layer.running_var + self.eps))

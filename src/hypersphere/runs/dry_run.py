@@ -94,7 +94,7 @@ def dry_run(config: Config) -> DryRun:
     memory = trial.memory(plan.micro_batch)
     estimate = replace(
         estimate,
-        seconds=_together(estimate.seconds, decoding * passes, place == "off" and dataset.workers > 0),
+        seconds=_seconds_in_all(estimate.seconds, decoding * passes, place == "off" and dataset.workers > 0),
         memory=None if memory is None else memory + size * (place == ("gpu" if cuda else "memory")),
         disk=estimate.disk + size * (place == "disk"),
     )
@@ -113,7 +113,7 @@ def _seconds_of_decoding(dataset: Dataset, split: Split) -> float:
     return each * len(split.train) / max(1, dataset.workers)
 
 
-def _together(training: float, decoding: float, at_once: bool) -> float:
+def _seconds_in_all(training: float, decoding: float, at_once: bool) -> float:
     return max(training, decoding) if at_once else training + decoding
 
 
