@@ -1,5 +1,6 @@
-"""The main claims, and the paragraph about them in RESULTS.md."""
+"""The main claims, and what RESULTS.md says of them first."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from hypersphere.paper.cells import Protocol
 from hypersphere.paper.claim import Claim
 from hypersphere.paper.claims import CLAIMS, MAIN
 from hypersphere.paper.verdict import WORDS, Judge, Verdict
+from hypersphere.report.markdown_blocks import pipe_table
 from hypersphere.report.verdicts import of_batch, published
 
 
@@ -34,23 +36,21 @@ def main_claims(judge: Judge, protocols: Sequence[Protocol]) -> list[MainClaim]:
 
 
 def conclusions(shown: Sequence[MainClaim]) -> str:
-    """One paragraph about the verdicts."""
-    by_word: dict[str, list[str]] = {word: [] for word in WORDS}
-    for one in shown:
-        if one.answers:
-            by_word[one.answers[0][1].word].append(_answer(one))
-    decided = sum(len(by_word[word]) for word in WORDS[:-2])
-    waiting = len(shown) - decided - len(by_word["undecided"])
-    sentences = [f"Of the {len(shown)} main claims {decided or 'none'} {'is' if decided == 1 else 'are'} decided."]
-    sentences += [f"*{word.capitalize()}*: {'; '.join(of_word)}." for word, of_word in by_word.items() if of_word]
-    sentences += [f"The other {waiting} need more runs: one of their cells has fewer than two seeds."] * (waiting > 0)
-    return " ".join(sentences)
+    """A sentence about the verdicts, and the table of the claims."""
+    words = Counter(one.answers[0][1].word for one in shown if one.answers)
+    decided = {word: words[word] for word in WORDS if words[word] and word not in ("undecided", "not tested")}
+    counted = "; ".join(f"{n} {word}" for word, n in decided.items())
+    total = sum(decided.values())
+    sentence = f"Of the {len(shown)} main claims {total or 'none'} {'is' if total == 1 else 'are'} decided"
+    waiting = sum(not one.answers for one in shown)
+    parts = [sentence + f" ({counted})" * (total > 0) + "."]
+    parts += [f"For {waiting} of the others, one of their cells has fewer than two seeds."] * (waiting > 0)
+    table = pipe_table(("claim", "published", "ours", "verdict"), map(_row, shown))
+    return "\n".join([" ".join(parts), "", *table])
 
 
-def _answer(shown: MainClaim) -> str:
-    """The claim, its answer, and the verdicts by other protocols."""
-    claim, ((protocol, verdict), *others) = shown.claim, shown.answers
-    parts = [f"{protocol}: {verdict.effect}{of_batch(claim, protocol)}"]
-    parts += [f"published {published(claim)}"] if claim.published is not None else []
-    parts += [f"{other}: {found.effect}, {found.word}{of_batch(claim, other)}" for other, found in others]
-    return f"{claim.sentence.removesuffix('.')} ({'; '.join(parts)})"
+def _row(shown: MainClaim) -> tuple[str, str, str, str]:
+    claim = shown.claim
+    ours = (f"{protocol}: {found.effect}{of_batch(claim, protocol)}" for protocol, found in shown.verdicts.items())
+    verdicts = "; ".join(f"{found.description} ({protocol})" for protocol, found in shown.answers)
+    return claim.sentence.removesuffix("."), published(claim), "; ".join(ours), verdicts or "undecided"
