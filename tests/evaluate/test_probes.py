@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from hypersphere.evaluate import (
     knn,
     linear,
     linear_cached,
+    suite,
 )
 from hypersphere.evaluate.knn import SETTINGS, knn_range
 from hypersphere.evaluate.linear import SoftmaxRegression
@@ -239,3 +241,15 @@ def test_neighbours_of_few_queries_at_a_time_are_the_same(sets, monkeypatch):
     wanted = knn(features, labels, queries, truth, 20, 0.07)
     monkeypatch.setattr(import_module("hypersphere.evaluate.knn"), "AT_ONCE", 3 * len(features))
     assert knn(features, labels, queries, truth, 20, 0.07) == wanted
+
+
+def test_a_long_probe_is_announced_without_counting_on_its_slow_first_epoch(monkeypatch):
+    """10 seconds for the first epoch, which decodes images, and one second for each of the others: 89 in all."""
+    now, told = [0.0], []
+    monkeypatch.setattr(suite.time, "monotonic", lambda: now[0])
+    bar = SimpleNamespace(line=told.append, update=lambda done: None)
+    after_epoch = suite._announced(bar, "linear", 80)
+    for epoch, seconds in enumerate((10.0, 1.0, 1.0), 1):
+        now[0] += seconds
+        after_epoch(epoch)
+    assert told == ["linear: about 89 s for 80 epochs; what is finished is kept after Ctrl-C"]

@@ -146,11 +146,19 @@ def evaluate_encoder(
 
 
 def _announced(bar: Progress, name: str, epochs: int) -> Callable[[int], None]:
-    """Move a bar after each epoch, and after the first one say how long all will take, if that is long."""
+    """Move a bar after each epoch, and after the second one say how long all will take, if that is long.
+
+    The first epoch is slower: it decodes images and chooses how to compute.
+    """
     began = time.monotonic()
+    first = 0.0
 
     def after_epoch(epoch: int) -> None:
-        if epoch == 1 and (seconds := (time.monotonic() - began) * epochs) > LONG:
+        nonlocal first
+        now = time.monotonic() - began
+        if epoch == 1:
+            first = now
+        elif epoch == 2 and (seconds := first + (now - first) * (epochs - 1)) > LONG:
             bar.line(f"{name}: about {duration(seconds)} for {epochs} epochs; what is finished is kept after Ctrl-C")
         bar.update(epoch)
 

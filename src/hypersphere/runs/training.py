@@ -31,9 +31,11 @@ from hypersphere.distributed.collectives import (
 from hypersphere.errors import Collapsed, UserError
 from hypersphere.evaluate import extract
 from hypersphere.methods.base import HEADS
+from hypersphere.methods.recipes import PHOTOGRAPH
 from hypersphere.nn import features_of
 from hypersphere.nn.encoders import has_stem
 from hypersphere.nn.in_memory import is_in_memory
+from hypersphere.nn.libraries import model_name
 from hypersphere.runs.build import (
     build_method,
     plan_of,
@@ -64,6 +66,8 @@ from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
 from hypersphere.util.trust import remember_own_file
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
+FEW_PHOTOGRAPHS = 2000  # fewer than these without pretrained weights give one
+HIGHEST_RATES = {"muon": 0.1, "adamw": 0.1}  # higher learning rates give one
 SHORT = 60.0  # seconds of a run whose estimate is not worth a line
 WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
 
@@ -118,14 +122,8 @@ def announce(config: Config, split: Split) -> None:
             notify(
                 f"{name} is defined in a script, so only that script can load the run: move it to a module to share it"
             )
-    if is_in_memory(config.encoder):
-        notify("the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)")
     side = view_pipeline(config).size
     stem = f" ({config.stem} stem)" if has_stem(config.encoder) else ""
-    if has_stem(config.encoder) and config.stem == "cifar" and side > 32:
-        notify(
-            "the cifar stem keeps images at full size: at 64 pixels it takes about 8 times as long as `stem` imagenet"
-        )
     plan = f"{config.encoder}{stem}, input {side} × {side}, batch {config.batch}, {pluralize(config.epochs, 'epoch')}"
     plan += f", {config.optimizer} with lr {config.lr:g}"
     apart = "held out" if split.apart else "of them monitored"
@@ -134,9 +132,23 @@ def announce(config: Config, split: Split) -> None:
         values = {name: getattr(config, name) for name in changed}
         chosen = ", ".join(f"{name} {format_value(value)}" for name, value in values.items() if value is not None)
         notify(f"{config.title}: recipe for transformers: {chosen}")
-    if len(train) < LEAST_IMAGES or config.batch < LEAST_BATCH:
-        few = f"{len(train):,} images in batches of {config.batch} are probably too few"
-        notify(f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}")
+    for warning in _warnings(config, len(train), side):
+        notify(warning)
+
+
+def _warnings(config: Config, images: int, side: int) -> Iterator[str]:
+    """What a user will probably regret."""
+    if is_in_memory(config.encoder):
+        yield "the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)"
+    if has_stem(config.encoder) and config.stem == "cifar" and side > 32:
+        yield "the cifar stem keeps images at full size: at 64 pixels it takes about 8 times as long as `stem` imagenet"
+    if config.optimizer in HIGHEST_RATES and config.lr > HIGHEST_RATES[config.optimizer]:
+        yield f"`lr` {config.lr:g} is far above what {config.optimizer} needs: rates from 0.0005 to 0.02 are usual"
+    if images < LEAST_IMAGES or config.batch < LEAST_BATCH:
+        few = f"{images:,} images in batches of {config.batch} are probably too few"
+        yield f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}"
+    elif images < FEW_PHOTOGRAPHS and side > PHOTOGRAPH and config.init is None and model_name(config.encoder):
+        yield f"{images:,} photographs are few to learn from: consider `init` pretrained, or weights of your own"
 
 
 def new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> Trainer:

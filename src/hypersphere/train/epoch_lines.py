@@ -107,4 +107,5 @@ class EpochLines:
         if self.step >= self.plan.steps:
             return f"{duration(now - self.began)} in all"
         step, since = self.reference
-        return f"{duration((now - since) / (self.step - step) * (self.plan.steps - self.step))} left"
+        most = "at most " * (since == self.began)  # since the first epoch is slower
+        return f"{most}{duration((now - since) / (self.step - step) * (self.plan.steps - self.step))} left"
