@@ -17,7 +17,7 @@ from hypersphere.data import Images
 from hypersphere.errors import UserError
 from hypersphere.kernels import without_kernels
 from hypersphere.methods import Batch
-from hypersphere.runs.build import build_method, plan_of, trainer_of, view_pipeline
+from hypersphere.runs.build import COMPILED_FROM, build_method, plan_of, trainer_of, view_pipeline
 from hypersphere.runs.machine import Execution
 from hypersphere.train import CapturedUpdate, Trainer
 from hypersphere.views import Views
@@ -26,9 +26,9 @@ Update = Callable[[list[Batch], float, float], dict[str, torch.Tensor]]
 
 
 def build(config: Config, how: Execution, channels: int, classes: int) -> tuple[Trainer, Update]:
-    """The trainer of a config, and its update as the training loop calls it: captured as a CUDA graph if possible."""
+    """The trainer of a long run, and its update as the training loop calls it: captured as a CUDA graph if possible."""
     method = build_method(config, channels, classes).to(how.device).to(memory_format=how.layout).train()
-    trainer = trainer_of(config, method, how)
+    trainer = trainer_of(config, method, how, updates=COMPILED_FROM)
     return trainer, CapturedUpdate(trainer.update, how.device) if trainer.capture else trainer.update
 
 

@@ -22,15 +22,18 @@ from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss,
 from hypersphere.methods.base import HEADS
 from hypersphere.methods.options import accepted_parameters
 from hypersphere.nn import build_encoder, features_of
-from hypersphere.nn.transformers import patch_projection
+from hypersphere.nn.transformers import is_transformer, patch_projection
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
 from hypersphere.runs.initial_weights import load_initial_weights
 from hypersphere.runs.machine import Execution
 from hypersphere.sphere.measures import uniformity_by_rows
 from hypersphere.train import Plan, Trainer
+from hypersphere.util.launcher import launched
 from hypersphere.util.references import import_subclass
 from hypersphere.views import POLICIES, ViewPipeline, Views, with_small_crops
+
+COMPILED_FROM = 5000  # updates of a run that torch.compile makes shorter: compiling takes as long as some 2,500
 
 
 def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool = False) -> Method:
@@ -252,8 +255,8 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
     )
 
 
-def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
-    """Return the trainer of a run: the method with its optimizer and regularizers."""
+def trainer_of(config: Config, method: Method, how: Execution, updates: int = 0) -> Trainer:
+    """Return the trainer of a run with so many updates: the method with its optimizer and regularizers."""
     return Trainer(
         method,
         optimizer_of(config, method),
@@ -261,8 +264,14 @@ def trainer_of(config: Config, method: Method, how: Execution) -> Trainer:
         how.device,
         how.precision,
         capture=how.graph,
-        compile=how.compile,
+        compile=how.compile or _pays_to_compile(config, method, how, updates),
     )
+
+
+def _pays_to_compile(config: Config, method: Method, how: Execution, updates: int) -> bool:
+    """Whether torch.compile makes a run shorter: a long one of a transformer, for which there are no kernels here."""
+    free = config.compile == "auto" and how.kernels and launched() == 1
+    return free and updates >= COMPILED_FROM and is_transformer(method.encoder)
 
 
 def trial_update(config: Config, method: Method, how: Execution, images: Images, count: int = 16) -> Callable[[], None]:

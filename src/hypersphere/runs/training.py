@@ -87,7 +87,7 @@ def train_run(config: Config, path: Path | None, how: Execution, progress: bool)
     with torch.random.fork_rng(devices=[how.device] if how.device.type == "cuda" else []), how.applied():
         plan = agreed(lambda: plan_of(config, len(split.train)))
         begin = result_of_first(lambda: path is None or not has_checkpoint(path))
-        trainer = agreed(lambda: new_trainer(config, how, train_images, begin))
+        trainer = agreed(lambda: new_trainer(config, how, train_images, begin, plan.steps))
         agreed(lambda: trainer.method.check(plan.images))
         if path is None:
             announce(config, split)
@@ -151,7 +151,7 @@ def _warnings(config: Config, images: int, side: int) -> Iterator[str]:
         yield f"{images:,} photographs are few to learn from: consider `init` pretrained, or weights of your own"
 
 
-def new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> Trainer:
+def new_trainer(config: Config, how: Execution, images: Images, begin: bool, updates: int = 0) -> Trainer:
     check_memory(config, images.channels, len(images.classes), how.device)
     torch.manual_seed(config.seed)
     method = build_method(config, images.channels, len(images.classes), begin=begin)
@@ -159,7 +159,9 @@ def new_trainer(config: Config, how: Execution, images: Images, begin: bool) -> 
     try_encoder(config, method, images)
     if HEADS in config.energy_layers and regularizes_weights(config):
         notify(f"{config.title}: regularizes the weights of {', '.join(regularized_parts(config, method))}")
-    trainer = trainer_of(config, method, how)
+    trainer = trainer_of(config, method, how, updates)
+    if trainer.compiled and config.compile == "auto":
+        notify(f"{config.title}: torch.compile takes about a minute, then updates are faster (`compile` off: neither)")
     if how.kernels and launched() == 1:
         precompile_update(config, method.train(), how, images)
     return trainer

@@ -10,8 +10,9 @@ from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
 from hypersphere.methods import Batch, Method, Step
+from hypersphere.nn.patches import PatchConvolution
 
-AUTOCAST = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # whose weights and biases autocast converts
+AUTOCAST = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, PatchConvolution)  # whose weights and biases autocast converts
 
 
 class _ToHalf(torch.autograd.Function):

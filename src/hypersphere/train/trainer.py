@@ -57,7 +57,8 @@ class Trainer:
         compile: bool = False,
     ) -> None:
         self.method, self.optimizer, self.regularizer = method, optimizer, regularizer
-        self.device, self.step, self.capture, self.seed = device, 0, capture, torch.initial_seed()
+        self.device, self.step, self.seed = device, 0, torch.initial_seed()
+        self.capture, self.compiled = capture, compile
         narrow = device.type == "cuda" and precision != torch.float32
         self.loss_of: Callable[[Batch], Step] = HalfPrecisionLoss(method, precision) if narrow else method
         if compile:
