@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(method, knn, data="small", images=1000, side=32, epochs=10, **options):
-    measured = (knn, None, None, "GPU", 1, "validation", "a test")
+    measured = (knn, None, None, "GPU", 1, "validation", 500, "a test")
     return ComparedRun(method, options, data, images, side, "encoder", epochs, *measured)
 
 
@@ -43,6 +43,15 @@ def test_the_best_method_on_the_most_similar_images_is_chosen():
     assert recommend(1_000, 32, 1000, runs).method == "simclr"  # which were shown as many images
     assert recommend(30_000, 65, 10, runs).method == "dino"
     assert recommend(None, 224, 10, runs).others == []
+
+
+def test_a_variant_must_be_better_by_more_than_the_error_of_the_images():
+    """80 % of 500 images has a standard error of 1.8 points."""
+    plain = recommend(1000, 32, 10, [run("simclr", 78.3), run("simclr-uni", 80.0), run("moco", 60.0)])
+    assert (plain.method, [other.method for other in plain.others]) == ("simclr", ["simclr-uni", "moco"])
+    assert str(plain).startswith("simclr: among the best of 3 methods")
+    assert recommend(1000, 32, 10, [run("simclr", 78.1), run("simclr-uni", 80.0)]).method == "simclr-uni"
+    assert recommend(1000, 32, 10, [run("simclr-uni", 80.0), run("moco", 80.0)]).method == "moco"
 
 
 def test_which_method_is_best_depends_on_the_length():

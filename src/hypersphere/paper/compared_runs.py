@@ -26,10 +26,10 @@ from hypersphere.paper.tuning import TRIALS
 from hypersphere.runs.recommend import FILE, ComparedRun
 from hypersphere.runs.results import Result, read_results
 
-# training images by what is held out, and the side of the encoder's input
+# training and held-out images by what is held out, and the side of the encoder's input
 DATASETS = {
-    "cifar10": ({"validation": 45_000, "test": 50_000}, 32),
-    "imagenette-160": ({"validation": 8_969, "test": 9_469}, 128),
+    "cifar10": ({"validation": (45_000, 5_000), "test": (50_000, 10_000)}, 32),
+    "imagenette-160": ({"validation": (8_969, 500), "test": (9_469, 3_925)}, 128),
 }
 LONG = (BYOL, UNI, PREDICTOR_A2)
 
@@ -48,7 +48,8 @@ def _compared(cell: Cell, protocol: Protocol, evidence: Evidence) -> ComparedRun
     runs = [run for run in evidence.of(cell, protocol).values() if measured(run, "k-NN") is not None]
     if not runs:
         return None
-    config, (images, side) = runs[0].config, DATASETS[cell.data]
+    config, (counts, side) = runs[0].config, DATASETS[cell.data]
+    images, tested = counts[config.holdout]
     options = {**cell.options, **(TUNED if protocol.tuned else {})}
     options = {name: value for name, value in options.items() if name not in ("holdout", "epochs", "size")}
     alone = [run.seconds / 60 for run in runs if run.seconds and "shared" not in run.about]
@@ -57,7 +58,7 @@ def _compared(cell: Cell, protocol: Protocol, evidence: Evidence) -> ComparedRun
         method=cell.method,
         options={name: value for name, value in options.items() if name != "encoder"},
         data=cell.data,
-        images=images[config.holdout],
+        images=images,
         side=side,
         encoder=config.encoder,
         epochs=config.epochs,
@@ -67,6 +68,7 @@ def _compared(cell: Cell, protocol: Protocol, evidence: Evidence) -> ComparedRun
         device=runs[0].about["device"],
         seeds=len(runs),
         holdout=config.holdout,
+        tested=tested,
         source=f"hypersphere reproduce, cell {cell.name}{', tuned' * protocol.tuned}",
     )
 

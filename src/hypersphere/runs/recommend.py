@@ -32,6 +32,7 @@ class ComparedRun(NamedTuple):
         device: Where it ran.
         seeds: Number of runs.
         holdout: Which images the accuracies are of: "validation" or "test".
+        tested: Number of these images.
         source: The command or the result that it comes from.
     """
 
@@ -48,12 +49,18 @@ class ComparedRun(NamedTuple):
     device: str
     seeds: int
     holdout: str
+    tested: int
     source: str
 
     @property
     def setting(self) -> tuple[str, int, int, int]:
         """What runs must share to be compared."""
         return self.data, self.images, self.side, self.epochs
+
+    @property
+    def error(self) -> float:
+        """Standard error of the k-NN accuracy that the choice of held-out images alone causes, in points."""
+        return math.sqrt(self.knn * (100 - self.knn) / self.tested)
 
 
 class Recommendation(NamedTuple):
@@ -80,7 +87,8 @@ class Recommendation(NamedTuple):
         compared = pluralize(1 + len(self.others), "method")
         others = "".join(f", {run.method} {run.knn:.1f} %" for run in self.others[:2])
         accuracies = f"k-NN accuracy {best.knn:.1f} %{others}; {pluralize(best.seeds, 'seed')}"
-        return f"{best.method}: best of {compared} on {setting} ({accuracies})"
+        rank = "best" if all(run.knn <= best.knn for run in self.others) else "among the best"
+        return f"{best.method}: {rank} of {compared} on {setting} ({accuracies})"
 
 
 @cache
@@ -91,7 +99,7 @@ def compared_runs() -> tuple[ComparedRun, ...]:
 
 
 def _parsed(row: dict[str, str]) -> ComparedRun:
-    numbers: dict[str, Any] = {name: int(row[name]) for name in ("images", "side", "epochs", "seeds")}
+    numbers: dict[str, Any] = {name: int(row[name]) for name in ("images", "side", "epochs", "seeds", "tested")}
     numbers["knn"] = float(row["knn"])
     numbers |= {name: float(row[name]) if row[name] else None for name in ("linear", "minutes")}
     return ComparedRun(**{**row, **numbers, "options": json.loads(row["options"])})
@@ -99,6 +107,8 @@ def _parsed(row: dict[str, str]) -> ComparedRun:
 
 def recommend(images: int | None, side: int, epochs: int, runs: Sequence[ComparedRun] | None = None) -> Recommendation:
     """The method with the best k-NN accuracy in the recorded setting that is most like the user's.
+
+    A variant such as simclr-uni is taken only if it is better than the plain method by more than a standard error.
 
     Photographs (more than 64 pixels a side) are compared with photographs only, and smaller images with smaller ones.
     Among several settings, the one counts whose runs saw the most similar number of images in all epochs together:
@@ -124,6 +134,8 @@ def recommend(images: int | None, side: int, epochs: int, runs: Sequence[Compare
 
     nearest = min(alike, key=distance).setting
     ranked = sorted((run for run in alike if run.setting == nearest), key=lambda run: -run.knn)
+    equal = [run for run in ranked if run.knn >= ranked[0].knn - ranked[0].error]
+    chosen = min(equal, key=lambda run: (run.method.count("-"), -run.knn))
     best = {run.method: run for run in reversed(ranked)}
-    others = [run for run in ranked[1:] if best[run.method] is run]
-    return Recommendation(ranked[0], others)
+    others = [run for run in ranked if run is best[run.method] and run.method != chosen.method]
+    return Recommendation(chosen, others)
