@@ -31,7 +31,7 @@ from hypersphere.evaluate import (
     linear_cached,
     suite,
 )
-from hypersphere.evaluate.knn import SETTINGS, knn_range
+from hypersphere.evaluate.knn import SETTINGS, knn_by_setting
 from hypersphere.evaluate.linear import SoftmaxRegression
 from hypersphere.views import PIPELINES, Views
 
@@ -60,14 +60,12 @@ def test_knn_agrees_with_scikit_learn(sets, k, temperature):
     assert knn(features, labels, queries, truth, k, temperature).top1 == pytest.approx(wanted, abs=0.3)
 
 
-def test_the_range_of_knn_is_between_its_best_and_its_worst_setting(sets):
+def test_accuracies_by_setting_are_those_of_each_setting(sets):
     features, labels, queries, truth = sets
-    found = [knn(*sets, k, temperature).top1 for k, temperature in SETTINGS]
-    assert knn_range(*sets) == pytest.approx(max(found) - min(found))
-    assert max(found) > min(found)
-    assert len(SETTINGS) == 20
-    few = knn_range(features[:15], labels[:15], queries, truth)  # where there are fewer than k
-    assert 0 <= few <= 100
+    assert knn_by_setting(*sets) == {setting: knn(*sets, *setting).top1 for setting in SETTINGS}
+    assert len({*SETTINGS}) == 20
+    few = knn_by_setting(features[:15], labels[:15], queries, truth)  # where there are fewer than k
+    assert few[20, 0.07] == few[200, 0.07]
 
 
 def test_a_class_without_a_vote_is_no_answer_of_knn():

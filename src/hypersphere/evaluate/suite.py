@@ -27,7 +27,7 @@ from hypersphere.evaluate.features import (
 )
 from hypersphere.evaluate.fewshot import few_shot
 from hypersphere.evaluate.finetune import LABELS, few_labels, fine_tune
-from hypersphere.evaluate.knn import knn, knn_range
+from hypersphere.evaluate.knn import USUAL, knn, knn_by_setting
 from hypersphere.evaluate.linear import linear, linear_cached
 from hypersphere.probes import EVERY_PROBE, PROBES, baseline_of
 from hypersphere.sphere import alignment, lidar
@@ -171,8 +171,10 @@ def _probe_features(sets: Stored, probes: Sequence[str], neighbours: int, temper
         shots = {f"{count}-shot": few_shot(*sets, shots=count) for count in (1, 5)}
         yield {name: {"top1": mean, "interval": half} for name, (mean, half) in shots.items()}
     if "knn" in probes:
-        settings = {"k": min(neighbours, len(sets[0])), "temperature": temperature}
-        yield {"knn": {**knn(*sets, neighbours, temperature)._asdict(), **settings, "range": knn_range(*sets)}}
+        found = {**knn(*sets, neighbours, temperature)._asdict(), "k": min(neighbours, len(sets[0]))}
+        top = knn_by_setting(*sets)
+        further = {"range": max(top.values()) - min(top.values()), "top1_of_200": top[USUAL]}
+        yield {"knn": {**found, "temperature": temperature, **further}}
     if "linear-cached" in probes:
         yield {"linear-cached": linear_cached(*sets)._asdict()}
 

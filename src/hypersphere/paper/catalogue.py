@@ -7,15 +7,17 @@ from hypersphere.paper.cells import Cell, Protocol, Table
 from hypersphere.paper.cifar100 import CIFAR100
 from hypersphere.paper.claims import FURTHER
 from hypersphere.paper.comparison import COMPARISON
+from hypersphere.paper.encoders import ENCODERS
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES, Figure
 from hypersphere.paper.mechanism import MECHANISM
+from hypersphere.paper.muon import MUON
 from hypersphere.paper.photographs import PHOTOGRAPHS
 from hypersphere.paper.rates import RATES
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
 
-_OWN = (MECHANISM, CIFAR100, FURTHER, COMPARISON, RATES, TRIALS, PHOTOGRAPHS)
+_OWN = (MECHANISM, CIFAR100, FURTHER, COMPARISON, RATES, TRIALS, MUON, PHOTOGRAPHS, ENCODERS)
 OWN_TABLES: dict[str, Table] = {table.name: table for table in _OWN}
 CATALOGUE: dict[str, Table | Figure] = {**TABLES, **OWN_TABLES, **FIGURES}
 

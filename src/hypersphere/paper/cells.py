@@ -15,6 +15,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "linear-cached": ("linear-cached", "top1"),
     "k-NN": ("knn", "top1"),
     "k-NN range": ("knn", "range"),
+    "200-NN": ("knn", "top1_of_200"),
     "uniformity": ("sphere", "uniformity"),
     "effective rank": ("sphere", "effective_rank"),
 }

@@ -13,6 +13,7 @@ from hypersphere.paper.claim import Claim, Term, difference
 from hypersphere.paper.claims import CLAIMS, MAIN
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
+from hypersphere.paper.muon import MUON
 from hypersphere.paper.photographs import PHOTOGRAPHS
 from hypersphere.paper.rates import RATES
 from hypersphere.paper.tuning import TRIALS
@@ -150,6 +151,6 @@ def _comparisons() -> Iterator[Claim]:
 
 
 def _trials() -> Iterator[Claim]:
-    for table, metric in ((TRIALS, "linear-cached"), (RATES, "k-NN"), (PHOTOGRAPHS, "k-NN")):
+    for table, metric in ((TRIALS, "linear-cached"), (RATES, "k-NN"), (MUON, "k-NN"), (PHOTOGRAPHS, "k-NN")):
         for cell in table.cells:
             yield Claim(f"{table.name}: {cell.name}", metric, (Term(cell, 1),))
