@@ -1,4 +1,9 @@
-"""Write the reference pages that come from the code: command line, options, and the API from its docstrings."""
+"""Write the reference pages that come from the code: command line, options, and the API from its docstrings.
+
+    python docs/_tools/reference.py
+
+writes them into docs/reference again, and so does `make docs`.
+"""
 
 import inspect
 import subprocess
@@ -34,21 +39,27 @@ API = {
     ),
     "distributed": ("Several processes", "hypersphere.distributed", None),
 }
+MEMBERS = ["   :members:", "   :inherited-members: Module, Optimizer, object", "   :exclude-members: extra_repr, Options"]
 MARK = "<!-- Written by docs/_tools/reference.py -->\n\n"
 
 
 def write(docs: Path) -> None:
     """Write all generated pages into `docs/reference`, if their text changed."""
-    pages = {"cli": cli_page(), "configuration": configuration_page()}
-    pages |= {f"api-{name}": api_page(*api) for name, api in API.items()}
-    for name, text in pages.items():
+    for name, text in {"cli": cli_page(), **pages_of_names()}.items():
         path = docs / "reference" / f"{name}.md"
-        if not path.exists() or path.read_text() != MARK + text:
-            path.write_text(MARK + text)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def pages_of_names() -> dict[str, str]:
+    """The pages of options and public names."""
+    pages = {"configuration": configuration_page()}
+    pages |= {f"api-{name}": api_page(*api) for name, api in API.items()}
+    return {name: MARK + text for name, text in pages.items()}
 
 
 def cli_page() -> str:
-    lines = ["# Command line\n", "The help of every command. `hypersphere COMMAND --help` prints the same.\n"]
+    lines = [f"{MARK}# Command line\n", "The help of every command. `hypersphere COMMAND --help` prints the same.\n"]
     for name, command in COMMANDS.items():
         arguments = ["byol", "--help"] if name == "pretrain" else ["--help"]
         shown = subprocess.run(
@@ -99,28 +110,30 @@ def _table(title: str, rows: list[str]) -> list[str]:
 
 
 def api_page(title: str, module: str, names: list[str] | None) -> str:
+    """A table of all names, which every viewer shows, then directives that the site replaces by docstrings."""
     package = import_module(module) if module else hs
     about = (inspect.getdoc(package) or "").split("\n\n")[0] if module else ""
     lines = [f"# {title}\n", f"`{module}`: {about}\n" if about else "", _how_to_import(package, module)]
+    rows, directives = [], []
     for name in names or package.__all__:
         found = getattr(package, name)
         kind = "class" if inspect.isclass(found) else "function" if inspect.isfunction(found) else ""
-        package_of = found.__module__.split(".")[1] if kind else ""
-        if kind and module and package_of in API and not found.__module__.startswith(module):
-            lines += [f"`{name}` is documented under [{package_of}](api-{package_of}.md).\n"]
-        elif kind:
-            lines += ["```{eval-rst}", f".. auto{kind}:: {module or 'hypersphere'}.{name}"]
-            lines += (
-                [
-                    "   :members:",
-                    "   :inherited-members: Module, Optimizer, object",
-                    "   :exclude-members: extra_repr, Options",
-                ]
-                if _has_members(found)
-                else []
-            )
-            lines += ["```", ""]
-    return "\n".join(lines)
+        if not kind:
+            continue
+        package_of = found.__module__.split(".")[1]
+        elsewhere = module and package_of in API and not found.__module__.startswith(module)
+        shown = f"[`{name}`](api-{package_of}.md)" if elsewhere else f"`{name}`"
+        rows.append(f"| {shown} | {_summary(found)} |")
+        if not elsewhere:
+            directives.append(f".. auto{kind}:: {module or 'hypersphere'}.{name}")
+            directives += MEMBERS if _has_members(found) else []
+    table = ["| name | |", "|---|---|", *rows, ""]
+    return "\n".join([*lines, *table, "```{eval-rst}", *directives, "```", ""])
+
+
+def _summary(found: Any) -> str:
+    first = (inspect.getdoc(found) or "").split("\n\n")[0]
+    return " ".join(first.replace("|", "\\|").split())
 
 
 def _how_to_import(package: Any, module: str) -> str:
@@ -136,3 +149,7 @@ def _how_to_import(package: Any, module: str) -> str:
 def _has_members(found: Any) -> bool:
     with_members = (hs.Run, hs.Diagnosis, hs.data.Dataset, hs.data.Images, hs.methods.Method)
     return found in with_members or (inspect.isclass(found) and issubclass(found, hs.regularize.WeightRegularizer))
+
+
+if __name__ == "__main__":
+    write(Path(__file__).parents[1])
