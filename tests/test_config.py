@@ -22,7 +22,9 @@ from hypersphere.errors import UserError
 from hypersphere.methods import METHODS, MultiCropOptions
 from hypersphere.methods.options import PROVIDED, method_options
 from hypersphere.nn import ENCODERS
+from hypersphere.optim.options import USUAL
 from hypersphere.presets import DATA
+from hypersphere.runs.recipes import recipe_for
 from hypersphere.runs.run_folders import default_folder
 from hypersphere.views import PIPELINES
 
@@ -249,3 +251,18 @@ def test_a_folders_name_is_part_of_file_names():
     assert recipe("byol", "/data/part-{000..123}.tar").data_name == "part--000..123-.tar"
     assert default_folder(recipe("byol", "/data/photos")).parts[:-1] == ("runs",)
     assert default_folder(recipe("byol", "cifar10")).name.startswith("byol-cifar10-")
+
+
+def test_another_optimizer_brings_its_learning_rate():
+    """1.5 is the rate of LARS; with Muon or AdamW no network would learn."""
+    configs = {name: recipe("simclr", optimizer=name) for name in USUAL}
+    rates = {name: (config.lr, config.weight_decay) for name, config in configs.items()}
+    assert rates == {"lars": (1.5, 1e-6), "sgd": (0.03, 5e-4), "adamw": (0.001, 0.05), "muon": (0.004, 0.01)}
+    given = recipe("simclr", optimizer="muon", lr=0.01)
+    assert (given.lr, given.weight_decay) == (0.01, 0.01)
+    assert recipe("moco", optimizer="sgd") == recipe("moco")  # its own
+    photographs = recipe_for("simclr", "imagenette-160", optimizer="muon")
+    assert (photographs.lr, photographs.weight_decay) == (0.004, 0.01)
+    transformer = {"encoder": "timm/test_vit", "size": 64}
+    assert recipe_for("simclr", "imagenette-160", **transformer).lr == 1.5e-4
+    assert recipe_for("simclr", "imagenette-160", **transformer, optimizer="sgd").lr == 0.03

@@ -19,7 +19,7 @@ from hypersphere.methods import METHODS, Method, method_class
 from hypersphere.methods.options import SHARED_DEFAULTS, MultiCropOptions, method_options, own_parameters
 from hypersphere.methods.recipes import parse_name, published_recipe, recipe_on
 from hypersphere.nn.options import EncoderOptions
-from hypersphere.optim.options import OptimizerOptions
+from hypersphere.optim.options import USUAL, OptimizerOptions
 from hypersphere.presets import data_options
 from hypersphere.regularize.options import RegularizerOptions
 from hypersphere.train.options import TrainingOptions
@@ -366,7 +366,14 @@ def recipe(method: str, data: str = "cifar10", **options: Any) -> Config:
     config = config_type(name.method)
     chosen = {"data": data, **parts[0], **parts[1], **on_data}
     known = {option: value for option, value in chosen.items() if option in _declared(config)}  # not all in a subclass
-    return config(**{**known, **_coerce_options(config, options)})
+    given = _coerce_options(config, options)
+    return config(**{**known, **of_other_optimizer(given, known.get("optimizer", Config.optimizer)), **given})
+
+
+def of_other_optimizer(options: dict[str, Any], usual: str) -> dict[str, Any]:
+    """Return the learning rate and the weight decay for the optimizer in `options`, if it is not the usual one."""
+    chosen = options.get("optimizer", usual)
+    return {} if chosen == usual else USUAL[chosen]
 
 
 def photograph_options(method: str, data: str, size: int | None) -> dict[str, Any]:

@@ -64,6 +64,13 @@ def test_accuracies_by_setting_are_those_of_each_setting(sets):
     features, labels, queries, truth = sets
     assert knn_by_setting(*sets) == {setting: knn(*sets, *setting).top1 for setting in SETTINGS}
     assert len({*SETTINGS}) == 20
+    features, labels, queries, truth = sets
+    every = knn_by_setting(*sets).values()
+    (measured,) = suite._probe_features(sets, ["knn"], 20, 0.07)
+    assert measured["knn"]["range"] == max(every) - min(every) > 0
+    assert measured["knn"]["top1_of_200"] == knn(*sets, 200, 0.1).top1 != measured["knn"]["top1"]
+    (few,) = suite._probe_features((features[:99], labels[:99], queries, truth), ["knn"], 20, 0.07)
+    assert "top1_of_200" not in few["knn"]
     few = knn_by_setting(features[:15], labels[:15], queries, truth)  # where there are fewer than k
     assert few[20, 0.07] == few[200, 0.07]
 
@@ -251,3 +258,8 @@ def test_a_long_probe_is_announced_without_counting_on_its_slow_first_epoch(monk
         now[0] += seconds
         after_epoch(epoch)
     assert told == ["linear: about 89 s for 80 epochs; what is finished is kept after Ctrl-C"]
+    after_epoch = suite._announced(bar, "linear", 2)
+    for epoch in (1, 2):
+        now[0] += 30.0
+        after_epoch(epoch)
+    assert told[1:] == ["linear: up to 60 s for 2 epochs; what is finished is kept after Ctrl-C"]

@@ -2,12 +2,17 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
+import timm
 import torch
 from torch._dynamo.utils import counters
 
+import hypersphere as hs
 from hypersphere.config import recipe
 from hypersphere.methods import METHODS, Batch
+from hypersphere.nn.patches import PatchConvolution
+from hypersphere.runs import build, pretraining, training
 from hypersphere.runs.build import COMPILED_FROM, build_method, trainer_of, view_pipeline
 from hypersphere.runs.machine import training_execution
 from hypersphere.views import Views
@@ -45,17 +50,43 @@ def test_a_transformer_is_traced_once_and_its_losses_stay(method, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("encoder", "updates", "compile", "kernels", "chosen"),
+    ("changes", "updates", "kernels", "chosen"),
     [
-        ("timm/test_vit", COMPILED_FROM, "auto", True, True),
-        ("timm/test_vit", COMPILED_FROM - 1, "auto", True, False),
-        ("timm/test_vit", COMPILED_FROM, "off", True, False),
-        ("timm/test_vit", COMPILED_FROM, "auto", False, False),  # no GPU, or no Triton
-        ("torchvision/resnet18", COMPILED_FROM, "auto", True, False),
-        ("torchvision/resnet18", 0, "on", True, True),
+        ({}, COMPILED_FROM, True, True),
+        ({}, COMPILED_FROM - 1, True, False),
+        ({"size": 64}, COMPILED_FROM, True, False),
+        ({"compile": "off"}, COMPILED_FROM, True, False),
+        ({}, COMPILED_FROM, False, False),  # no GPU, or no Triton
+        ({"encoder": "torchvision/resnet18"}, COMPILED_FROM, True, False),
+        ({"encoder": "tests.train.test_compile:of_ours"}, COMPILED_FROM, True, False),  # may not compile
+        ({"encoder": "torchvision/resnet18", "compile": "on"}, 0, True, True),
     ],
 )
-def test_long_runs_of_transformers_are_compiled(encoder, updates, compile, kernels, chosen):
-    config = recipe("byol", "cifar10", **{**SMALL, "encoder": encoder}, compile=compile)
+def test_long_runs_of_transformers_on_photographs_are_compiled(changes, updates, kernels, chosen):
+    config = recipe("byol", "imagenette-160", **{**SMALL, "size": 96, **changes})
     how = dataclasses.replace(training_execution(config), kernels=kernels)
-    assert trainer_of(config, build_method(config, 3), how, updates).compiled == chosen
+    trainer = trainer_of(config, build_method(config, 3), how, updates)
+    assert trainer.compiled == chosen
+    patches = [layer for layer in trainer.method.modules() if isinstance(layer, PatchConvolution)]
+    assert len(patches) == 2 * (kernels and "resnet" not in config.encoder)  # of encoder and target network
+
+
+def of_ours():
+    return timm.create_model("test_vit", num_classes=0, img_size=96)
+
+
+def test_a_run_is_compiled_by_its_number_of_updates(tmp_path, capsys, monkeypatch):
+    """With the switch of kernels as on a GPU, and eager mode in place of a compiler."""
+    images = np.random.default_rng(0).integers(0, 256, (32, 96, 96, 3), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", images=images)
+    compile_with = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_with(f, dynamic=dynamic, backend="eager"))
+    monkeypatch.setattr(training, "precompile_update", lambda *given: None)
+    as_on_gpu = lambda config: dataclasses.replace(training_execution(config), kernels=True)  # noqa: E731
+    monkeypatch.setattr(pretraining, "training_execution", as_on_gpu)
+    options = {**SMALL, "data": tmp_path / "images.npz", "size": 96, "knn_every": 0, "hidden": 8, "projection": 4}
+    steps = 8  # of 2 epochs
+    for least, told in ((steps, True), (steps + 1, False)):
+        monkeypatch.setattr(build, "COMPILED_FROM", least)
+        assert hs.pretrain("simclr", **options, out=tmp_path / f"{least}").steps == steps
+        assert ("torch.compile takes about a minute" in capsys.readouterr().err) == told

@@ -47,7 +47,7 @@ def run(clock, epochs, seconds, start=0, measuring=0.0, **options):
 def test_a_line_has_the_mean_loss_the_speed_and_the_time_left(clock):
     found = run(clock, 3, 8.0, describe=lambda measured: f"k-NN {measured['knn']}" if measured else "")
     assert found == [
-        "epoch 1/3: loss 2.000, 2.0 images/s, at most 32 s left",
+        "epoch 1/3: loss 2.000, 2.0 images/s, up to 32 s left",
         "epoch 2/3: loss 4.000, k-NN 50.0, 2.0 images/s, 16 s left",
         "epoch 3/3: loss 6.000, 2.0 images/s, 48 s in all",
     ]
@@ -64,7 +64,7 @@ def test_short_epochs_have_a_line_a_second_then_one_in_ten_and_the_first_and_las
 
 def test_a_run_that_goes_on_in_the_middle_of_an_epoch(clock):
     (first, *_, last) = run(clock, 3, 4.0, start=1)
-    assert first == "epoch 1/3: loss 2.500, 4.0 images/s, at most 16 s left"
+    assert first == "epoch 1/3: loss 2.500, 4.0 images/s, up to 16 s left"
     assert last.endswith("20 s in all")
 
 

@@ -100,6 +100,7 @@ def feeding(config: Config, how: Execution, files: Listing, epochs: int = 9) -> 
         "workers": workers,
         "mib": memory[epochs // 2],
         "mib_grown_since": memory[-1] - memory[epochs // 2],
+        **({"compiled": 1} if trainer.compiled else {}),
         "share_of_matmul": tflops / matmul_rate(device, how.precision),
     }
 

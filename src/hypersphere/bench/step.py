@@ -58,6 +58,7 @@ def time_step(config: Config, how: Execution, images: Images, updates: int = 40)
         update([batch()], 0.01, 0.5)
     each = seconds(lambda: update([batch()], 0.01, 0.5), how.device, updates) / updates
     figures = {"batch": config.batch, "images_per_second": config.batch / each, "step_ms": 1e3 * each}
+    figures |= {"compiled": 1} if trainer.compiled else {}
     figures |= _stages(trainer, batch)
     if how.device.type == "cuda":
         figures["peak_gib"] = torch.cuda.max_memory_allocated(how.device) / 2**30

@@ -82,7 +82,8 @@ def _print_choice(data: str, size: int | None, epochs: int | None) -> None:
         table.add_row(run.method, *numbers, str(run.seeds), given)
     table_console().print(table)
     print(f"The best recorded run of each method, on {best.holdout} images, on one {best.device}, in the setting most")
-    print("like yours: number of images, size and epochs. Methods were not tried equally often.")
+    print("like yours: number of images, size and epochs. Methods were not tried equally often. `pretrain` takes the")
+    print("first: the best, or the same method without -uni or -mhe if that is as good within a standard error.")
     lengths = {"--size": size, "--epochs": epochs}
     print_next("pretrain", "--data", data, *(str(x) for item in lengths.items() if item[1] for x in item))
 

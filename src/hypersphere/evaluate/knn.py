@@ -13,7 +13,7 @@ from hypersphere.sphere import unit
 
 AT_ONCE = 2**28  # cosines: 1 GiB
 SETTINGS = tuple(itertools.product((10, 20, 50, 100, 200), (0.05, 0.07, 0.1, 0.2)))  # k and T of `knn_by_setting`
-USUAL = (200, 0.1)  # of most published benchmarks
+USUAL = (200, 0.1)  # of many published benchmarks
 
 
 @on_stored_features

@@ -146,20 +146,28 @@ def evaluate_encoder(
 
 
 def _announced(bar: Progress, name: str, epochs: int) -> Callable[[int], None]:
-    """Move a bar after each epoch, and after the second one say how long all will take, if that is long.
+    """Move a bar after each epoch, and say how long all will take, if that is long.
 
-    The first epoch is slower: it decodes images and chooses how to compute.
+    The first epoch is slower: it decodes images and chooses how to compute. So the second one tells, unless the first
+    takes long.
     """
     began = time.monotonic()
     first = 0.0
+
+    def announce(limit: str, seconds: float) -> None:
+        if seconds > LONG:
+            kept = "what is finished is kept after Ctrl-C"
+            bar.line(f"{name}: {limit} {duration(seconds)} for {epochs} epochs; {kept}")
 
     def after_epoch(epoch: int) -> None:
         nonlocal first
         now = time.monotonic() - began
         if epoch == 1:
             first = now
-        elif epoch == 2 and (seconds := first + (now - first) * (epochs - 1)) > LONG:
-            bar.line(f"{name}: about {duration(seconds)} for {epochs} epochs; what is finished is kept after Ctrl-C")
+            if first > LONG:
+                announce("up to", first * epochs)
+        elif epoch == 2 < epochs:
+            announce("about", first + (now - first) * (epochs - 1))
         bar.update(epoch)
 
     return after_epoch
@@ -173,8 +181,8 @@ def _probe_features(sets: Stored, probes: Sequence[str], neighbours: int, temper
     if "knn" in probes:
         found = {**knn(*sets, neighbours, temperature)._asdict(), "k": min(neighbours, len(sets[0]))}
         top = knn_by_setting(*sets)
-        further = {"range": max(top.values()) - min(top.values()), "top1_of_200": top[USUAL]}
-        yield {"knn": {**found, "temperature": temperature, **further}}
+        found |= {"temperature": temperature, "range": max(top.values()) - min(top.values())}
+        yield {"knn": found | ({"top1_of_200": top[USUAL]} if len(sets[0]) >= USUAL[0] else {})}
     if "linear-cached" in probes:
         yield {"linear-cached": linear_cached(*sets)._asdict()}
 

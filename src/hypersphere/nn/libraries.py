@@ -10,7 +10,6 @@ from torch import nn
 
 from hypersphere.errors import UserError, did_you_mean, first_line
 from hypersphere.nn.hub import offline_if_unreachable
-from hypersphere.nn.patches import multiply_patches
 from hypersphere.util.optional import require
 
 _NO_AUXILIARY_HEADS = {"aux_logits": False, "init_weights": True}  # with them the output is a tuple
@@ -40,8 +39,8 @@ def build_model(name: str, channels: int = 3, *, size: int | None = None) -> nn.
     library, _, model = name.partition("/")
     if library == "timm":
         sizes = [] if size is None else [{"img_size": size, **flexible} for flexible in FLEXIBLE]
-        return multiply_patches(_timm(model, channels, sizes))
-    return multiply_patches(_torchvision(model, channels, [] if size is None else [{"image_size": size}]))
+        return _timm(model, channels, sizes)
+    return _torchvision(model, channels, [] if size is None else [{"image_size": size}])
 
 
 def pretrained_model(name: str, channels: int = 3, like: nn.Module | None = None) -> nn.Module:

@@ -5,13 +5,21 @@ from dataclasses import dataclass
 from hypersphere.optim import Optimizer
 from hypersphere.util.option_fields import option
 
+# for an optimizer that is not the method's: what suits ResNets with the methods here
+USUAL: dict[str, dict[str, float]] = {
+    "lars": {"lr": 1.5, "weight_decay": 1e-6},
+    "sgd": {"lr": 0.03, "weight_decay": 5e-4},
+    "adamw": {"lr": 0.001, "weight_decay": 0.05},
+    "muon": {"lr": 0.004, "weight_decay": 0.01},
+}
+
 
 @dataclass(frozen=True)
 class OptimizerOptions:
     """Optimizer, learning rate and decay."""
 
     optimizer: Optimizer = "lars"
-    """Optimizer. Learning rates of muon and adamw are alike, and far below those of lars."""
+    """Optimizer. Another one than the method's brings its usual learning rate and weight decay."""
     lr: float = option(1.5, above=0)
     """Peak learning rate for a batch of 256; it scales with the batch."""
     warmup: int | None = None

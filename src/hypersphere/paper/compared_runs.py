@@ -18,7 +18,6 @@ from statistics import mean
 import hypersphere.runs.recommend
 from hypersphere.paper.cells import AS_WRITTEN, TUNED, Cell, Protocol
 from hypersphere.paper.comparison import COMPARISON
-from hypersphere.paper.encoders import ENCODERS
 from hypersphere.paper.evidence import Evidence, measured
 from hypersphere.paper.muon import MUON
 from hypersphere.paper.photographs import PHOTOGRAPHS
@@ -33,16 +32,14 @@ DATASETS = {
     "cifar10": ({"validation": (45_000, 5_000), "test": (50_000, 10_000)}, 32),
     "imagenette-160": ({"validation": (8_969, 500), "test": (9_469, 3_925)}, 128),
 }
-TABLES = (COMPARISON, RATES, TRIALS, MUON, PHOTOGRAPHS, ENCODERS)
+TABLES = (COMPARISON, RATES, TRIALS, MUON, PHOTOGRAPHS)
 LONG = (BYOL, UNI, PREDICTOR_A2)
 
 
 def compared_runs(results: Sequence[Result]) -> list[ComparedRun]:
     """The runs of the tables that compare methods and options, the best first."""
     evidence = Evidence(results)
-    cells = dict.fromkeys(
-        cell for table in (COMPARISON, RATES, TRIALS, MUON, PHOTOGRAPHS, ENCODERS) for cell in table.cells
-    )
+    cells = dict.fromkeys(cell for table in TABLES for cell in table.cells)
     compared = [_compared(cell, AS_WRITTEN, evidence) for cell in cells]
     compared += [_compared(cell, Protocol(tuned=True), evidence) for cell in LONG]
     found = (run for run in compared if run is not None)

@@ -21,7 +21,9 @@ from hypersphere.losses import SigregLoss, koleo, spherical_mmd, variance_covari
 from hypersphere.methods import Batch, Method, MultiCropOptions, ProjectionLoss, method_class
 from hypersphere.methods.base import HEADS
 from hypersphere.methods.options import accepted_parameters
+from hypersphere.methods.recipes import PHOTOGRAPH
 from hypersphere.nn import build_encoder, features_of
+from hypersphere.nn.patches import multiply_patches
 from hypersphere.nn.transformers import is_transformer, patch_projection
 from hypersphere.optim import build_optimizer, scaled
 from hypersphere.regularize import EnergyRegularizer, OrthogonalityRegularizer, WeightRegularizer, has_neurons
@@ -33,7 +35,7 @@ from hypersphere.util.launcher import launched
 from hypersphere.util.references import import_subclass
 from hypersphere.views import POLICIES, ViewPipeline, Views, with_small_crops
 
-COMPILED_FROM = 5000  # updates of a run that torch.compile makes shorter: compiling takes as long as some 2,500
+COMPILED_FROM = 5000  # updates of a run that torch.compile makes shorter: compiling takes as long as 2,500 of a ViT-S
 
 
 def build_method(config: Config, channels: int, classes: int = 2, *, begin: bool = False) -> Method:
@@ -257,6 +259,8 @@ def optimizer_of(config: Config, method: Method) -> torch.optim.Optimizer:
 
 def trainer_of(config: Config, method: Method, how: Execution, updates: int = 0) -> Trainer:
     """Return the trainer of a run with so many updates: the method with its optimizer and regularizers."""
+    if how.kernels:
+        multiply_patches(method)
     return Trainer(
         method,
         optimizer_of(config, method),
@@ -269,9 +273,13 @@ def trainer_of(config: Config, method: Method, how: Execution, updates: int = 0)
 
 
 def _pays_to_compile(config: Config, method: Method, how: Execution, updates: int) -> bool:
-    """Whether torch.compile makes a run shorter: a long one of a transformer, for which there are no kernels here."""
+    """Whether torch.compile makes a run shorter: a long one of a library's transformer on photographs.
+
+    There are no kernels for it here, and its code is known to compile.
+    """
     free = config.compile == "auto" and how.kernels and launched() == 1
-    return free and updates >= COMPILED_FROM and is_transformer(method.encoder)
+    slow = view_pipeline(config).size > PHOTOGRAPH and config.encoder.startswith(("timm/", "torchvision/"))
+    return free and slow and updates >= COMPILED_FROM and is_transformer(method.encoder)
 
 
 def trial_update(config: Config, method: Method, how: Execution, images: Images, count: int = 16) -> Callable[[], None]:

@@ -84,7 +84,7 @@ def dry_run(config: Config) -> DryRun:
     cuda = [how.device] if how.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), how.applied():
         plan = plan_of(config, len(split.train))
-        trainer = new_trainer(config, how, train_images, begin=True)
+        trainer = new_trainer(config, how, train_images, begin=True, updates=plan.steps)
         trainer.method.check(plan.images)
         announce(config, split)
         trial = try_updates(config, plan, trainer.method, how, train_images)

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from hypersphere.config import Config, coerce_options, format_value, option_names, photograph_options, recipe
+from hypersphere.config import (
+    Config,
+    coerce_options,
+    format_value,
+    of_other_optimizer,
+    option_names,
+    photograph_options,
+    recipe,
+)
 from hypersphere.data import Dataset, DataSpec
 from hypersphere.data.resolving import dataset_of
 from hypersphere.errors import UserError
@@ -52,7 +60,8 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     of_method = photograph_options(method, dataset.name, by_size["size"])
     usual = recipe(method, dataset.name, **{**by_size, **of_method})
     suggested = _fitting(suggested, usual)
-    config = recipe(method, dataset.name, **{**by_size, **of_method, **suggested, **options})
+    rates = of_other_optimizer(options, usual.optimizer)
+    config = recipe(method, dataset.name, **{**by_size, **of_method, **suggested, **rates, **options})
     chosen += _in_words(suggested, options)
     for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
@@ -122,6 +131,8 @@ def channels_for(config: Config, found: int) -> int:
 def _for_encoder(config: Config, options: dict[str, Any]) -> Config:
     """The config with the method's recipe for transformers, if the encoder is one, except for the given options."""
     chosen = transformer_options(config)
+    if options.get("optimizer", chosen.get("optimizer")) != chosen.get("optimizer"):
+        options = {**options, "lr": config.lr, "weight_decay": config.weight_decay}  # those of the recipe do not fit
     return config.replace(**{name: value for name, value in chosen.items() if name not in options})
 
 

@@ -108,7 +108,8 @@ def _parsed(row: dict[str, str]) -> ComparedRun:
 def recommend(images: int | None, side: int, epochs: int, runs: Sequence[ComparedRun] | None = None) -> Recommendation:
     """The method with the best k-NN accuracy in the recorded setting that is most like the user's.
 
-    A variant such as simclr-uni is taken only if it is better than the plain method by more than a standard error.
+    A variant such as simclr-uni is taken only if it is better than the same method without it by more than a standard
+    error of the accuracy.
 
     Photographs (more than 64 pixels a side) are compared with photographs only, and smaller images with smaller ones.
     Among several settings, the one counts whose runs saw the most similar number of images in all epochs together:
@@ -134,8 +135,10 @@ def recommend(images: int | None, side: int, epochs: int, runs: Sequence[Compare
 
     nearest = min(alike, key=distance).setting
     ranked = sorted((run for run in alike if run.setting == nearest), key=lambda run: -run.knn)
-    equal = [run for run in ranked if run.knn >= ranked[0].knn - ranked[0].error]
-    chosen = min(equal, key=lambda run: (run.method.count("-"), -run.knn))
     best = {run.method: run for run in reversed(ranked)}
+    chosen = ranked[0]
+    plain = best.get(chosen.method.removesuffix("-mhe").removesuffix("-uni"), chosen)
+    if plain.knn >= chosen.knn - chosen.error:
+        chosen = plain
     others = [run for run in ranked if run is best[run.method] and run.method != chosen.method]
     return Recommendation(chosen, others)

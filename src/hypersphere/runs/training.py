@@ -67,7 +67,8 @@ from hypersphere.util.trust import remember_own_file
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
 FEW_PHOTOGRAPHS = 2000  # fewer than these without pretrained weights give one
-HIGHEST_RATES = {"muon": 0.1, "adamw": 0.1}  # higher learning rates give one
+HIGHEST_RATE = 0.025  # a higher learning rate of these optimizers gives one
+USUAL_RATES = {"muon": "0.001 to 0.01", "adamw": "0.0001 to 0.002"}
 SHORT = 60.0  # seconds of a run whose estimate is not worth a line
 WATCHED, TRIED = (4096, 1024), (16, 16)  # (training, held-out) images in memory: on rank 0 for monitors, on other ranks
 
@@ -142,8 +143,8 @@ def _warnings(config: Config, images: int, side: int) -> Iterator[str]:
         yield "the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)"
     if has_stem(config.encoder) and config.stem == "cifar" and side > 32:
         yield "the cifar stem keeps images at full size: at 64 pixels it takes about 8 times as long as `stem` imagenet"
-    if config.optimizer in HIGHEST_RATES and config.lr > HIGHEST_RATES[config.optimizer]:
-        yield f"`lr` {config.lr:g} is far above what {config.optimizer} needs: rates from 0.0005 to 0.02 are usual"
+    if config.optimizer in USUAL_RATES and config.lr > HIGHEST_RATE:
+        yield f"`lr` {config.lr:g} is far above what {config.optimizer} needs: {USUAL_RATES[config.optimizer]} is usual"
     if images < LEAST_IMAGES or config.batch < LEAST_BATCH:
         few = f"{images:,} images in batches of {config.batch} are probably too few"
         yield f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}"
@@ -151,7 +152,7 @@ def _warnings(config: Config, images: int, side: int) -> Iterator[str]:
         yield f"{images:,} photographs are few to learn from: consider `init` pretrained, or weights of your own"
 
 
-def new_trainer(config: Config, how: Execution, images: Images, begin: bool, updates: int = 0) -> Trainer:
+def new_trainer(config: Config, how: Execution, images: Images, begin: bool, updates: int) -> Trainer:
     check_memory(config, images.channels, len(images.classes), how.device)
     torch.manual_seed(config.seed)
     method = build_method(config, images.channels, len(images.classes), begin=begin)
@@ -161,7 +162,7 @@ def new_trainer(config: Config, how: Execution, images: Images, begin: bool, upd
         notify(f"{config.title}: regularizes the weights of {', '.join(regularized_parts(config, method))}")
     trainer = trainer_of(config, method, how, updates)
     if trainer.compiled and config.compile == "auto":
-        notify(f"{config.title}: torch.compile takes about a minute, then updates are faster (`compile` off: neither)")
+        notify("torch.compile takes about a minute; later updates are faster (`compile` off skips it)")
     if how.kernels and launched() == 1:
         precompile_update(config, method.train(), how, images)
     return trainer

@@ -107,5 +107,5 @@ class EpochLines:
         if self.step >= self.plan.steps:
             return f"{duration(now - self.began)} in all"
         step, since = self.reference
-        most = "at most " * (since == self.began)  # since the first epoch is slower
-        return f"{most}{duration((now - since) / (self.step - step) * (self.plan.steps - self.step))} left"
+        limit = "up to " * (since == self.began)  # since the first epoch is slower
+        return f"{limit}{duration((now - since) / (self.step - step) * (self.plan.steps - self.step))} left"

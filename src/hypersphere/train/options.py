@@ -31,8 +31,8 @@ class TrainingOptions:
     graph: Switch = option("auto", hashed=False)
     """Record a step as a CUDA graph and replay it; auto: on a GPU, except with float16."""
     compile: Switch = option("auto", hashed=False)
-    """torch.compile the method, which takes a minute at the start: for encoders without kernels here. auto: for
-    transformers on a GPU, in runs of 5,000 updates or more."""
+    """torch.compile the method, which takes a minute at the start: for encoders without kernels here. auto: in
+    runs of 5,000 steps or more of transformers of timm or torchvision on photographs, on one GPU with kernels."""
     layout: Literal["auto", "channels_last", "contiguous"] = option("auto", hashed=False)
     """Memory layout of images; auto: channels_last on a GPU."""
     timeout: float = option(600.0, above=0, hashed=False)
