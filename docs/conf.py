@@ -78,6 +78,17 @@ def show_outputs(app, name, source):
     source[0] = "".join([*found, text[position:]])
 
 
+_PAGES = {"RESULTS": "results", "CHANGELOG": "reference/changelog", "SECURITY": "reference/security"}
+
+
+def link_included(app, name, source):
+    """Lead links to files outside `docs`, which work in the repository, to the pages that include them."""
+    up = "../" * name.count("/")
+    source[0] = re.sub(
+        r"\]\((?:\.\./)+(RESULTS|CHANGELOG|SECURITY)\.md", lambda found: f"]({up}{_PAGES[found[1]]}.md", source[0]
+    )
+
+
 def inline_math(translator, node):
     translator.body.append(convert(node.astext()))
 
@@ -98,5 +109,6 @@ def _skip(visit):
 
 def setup(app):
     app.connect("source-read", show_outputs)
+    app.connect("source-read", link_included)
     app.connect("builder-inited", lambda app: reference.write(Path(app.srcdir)))
     app.add_html_math_renderer("mathml", (_skip(inline_math), None), (_skip(display_math), None))

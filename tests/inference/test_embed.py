@@ -20,12 +20,13 @@ import hypersphere as hs
 import hypersphere.inference.embed_to_file as embedding
 from hypersphere.cli import main
 from hypersphere.errors import UserError
-from hypersphere.inference import embedding_files
+from hypersphere.inference import embedding_files, library_models
 from hypersphere.inference.embed_to_file import embed
 from hypersphere.inference.embedding_files import VectorBatch, read_embeddings, read_vectors
 from hypersphere.inference.exporting import export
 from hypersphere.inference.loading import Loaded
 from hypersphere.inference.neighbours import neighbours
+from hypersphere.nn.libraries import build_model
 from hypersphere.train import load_checkpoint, save_checkpoint
 from tests.inference.hands import KINDS, by_hand, rows, told
 from tests.pictures import draw
@@ -256,7 +257,7 @@ def test_mistakes_of_embed_are_told_in_a_line(digits, drawn, tmp_path, capsys):
         ((digits, "-o", out), "missing argument IMAGES: hypersphere embed RUN IMAGES -o FILE$"),
         (
             (tmp_path / "gone", images, "-o", out),
-            "gone does not exist: expected the folder of a run, or one that hypersphere export wrote",
+            "gone does not exist: expected the folder of a run, one that hypersphere export wrote, or a model such",
         ),
         ((images, images, "-o", out), "neither a run .* nor an exported encoder"),
         ((bare, images, "-o", out), "there is no checkpoint"),
@@ -291,3 +292,23 @@ def test_the_fingerprint_is_of_the_exported_file(digits, tmp_path):
     assert all(
         torch.equal(weights[n.removeprefix("encoder.")], x) for n, x in state.items() if n.startswith("encoder.")
     )
+
+
+def test_a_model_of_a_library_needs_no_training(drawn, tmp_path, monkeypatch):
+    """Its weights, which a download would give, are random here; a query outside the file needs the model again."""
+
+    def published(name):
+        torch.manual_seed(0)
+        return build_model(name)
+
+    monkeypatch.setattr(library_models, "pretrained_model", published)
+    out, (folder, files) = tmp_path / "out.npz", drawn
+    assert embed("timm/test_vit", folder, out).images == len(files)
+    loaded = hs.load("timm/test_vit", "cpu")
+    made = read_vectors(out)
+    assert (made.about["encoder"], made.dimensions) == ("timm/test_vit", loaded.features)
+    assert repr(loaded).startswith("<encoder VisionTransformer, ")
+    assert len(repr(loaded)) < 200
+    query = shutil.copy(files[3], tmp_path / "query.png")
+    (found,) = neighbours(out, [query], count=1, device="cpu")
+    assert os.path.samefile(found.neighbours[0].path, files[3])

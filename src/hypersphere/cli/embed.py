@@ -16,7 +16,7 @@ class EmbedOptions:
     """Write path and embedding of every image to a .parquet, .npz or .csv file."""
 
     run: Annotated[str, Positional, arg(metavar="RUN")]
-    """Folder of a run, or one that export wrote."""
+    """Folder of a run, or one that export wrote; or a model of a library, such as timm/resnet50."""
     images: Annotated[str, Positional, arg(metavar="IMAGES")]
     """Folder of images, or anything else that --data of pretrain takes; or a single image file."""
     out: Annotated[Path, arg(aliases=["-o"])]

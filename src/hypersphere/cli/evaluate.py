@@ -123,8 +123,9 @@ def _print_evaluation(found: dict[str, dict[str, float]], title: str) -> None:
         if _is_own(name, values):
             prefix = name[: name.rfind("/") + 1]
             random = [_top1(found.get(baseline_of(name), {}))] if compared else []
-            chance = found.get(f"{prefix}labels", {}).get("chance")
-            top5 = f"{values['top5']:.2f}" if "top5" in values else "–"
+            labels = found.get(f"{prefix}labels", {})
+            chance, told = labels.get("chance"), labels.get("classes", 6) > 5
+            top5 = f"{values['top5']:.2f}" if "top5" in values and told else "–"
             cells = (*random, "–" if chance is None else f"{chance:.2f}", top5)
             table.add_row(_probe_title(name, values), _top1(values), *cells)
     print(title)  # the table would wrap it to its own width

@@ -252,7 +252,7 @@ def _read_tiff(file: IO[bytes], header: bool = False) -> np.ndarray:
     try:
         import tifffile  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        needed = "it has several channels, or floats: pip install 'hypersphere[tiff]' to read it"
+        needed = "it has several channels, or floats: pip install tifffile imagecodecs to read it"
         raise Unreadable(needed) from None
     with tifffile.TiffFile(file, name="image.tif") as found:
         image: Any = found.series[0]

@@ -88,7 +88,7 @@ def read_parquet(data: str) -> dict[str, ParquetImages]:
     """
     if not (files := find_parquet(data)):
         raise UserError(f"file not found: {data}")
-    pyarrow = require("pyarrow", f"{data}: .parquet", "'hypersphere[parquet]'")
+    pyarrow = require("pyarrow", f"{data}: .parquet")
     by_part: dict[str, list[Path]] = {}
     for file in files:
         by_part.setdefault(_part_of(file), []).append(file)

@@ -76,4 +76,4 @@ def _of_process(url: str, process: int) -> tuple[Any, str]:
     try:
         return url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise UserError(f"cannot open {url} ({error}): try pip install 'hypersphere[remote]'") from None
+        raise UserError(f"cannot open {url} ({error}): try pip install 'fsspec[http]'") from None

@@ -28,7 +28,7 @@ def frames_of(video: Path, count: int) -> list[str]:
 
 
 def check_installed() -> None:
-    require("av", "reading videos", "'hypersphere[video]'")
+    require("av", "reading videos")
 
 
 def read_frame(name: str) -> bytes:

@@ -9,9 +9,9 @@ import torch
 
 from hypersphere.errors import UserError, did_you_mean
 from hypersphere.inference.card import describe, describe_model
-from hypersphere.inference.diagnose_target import normalized_as_stated
+from hypersphere.inference.library_models import library_model
 from hypersphere.inference.loading import Loaded, load, plain
-from hypersphere.nn.libraries import build_model, model_name, pretrained_model, torchvision_names
+from hypersphere.nn.libraries import model_name, torchvision_names
 from hypersphere.nn.weights import CARD
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Preprocess
@@ -19,7 +19,6 @@ from hypersphere.runs.run import Run, load_run
 from hypersphere.util.records import read_record
 from hypersphere.util.run_files import is_run
 from hypersphere.util.trust import is_trusted
-from hypersphere.views import folder_pipeline
 
 OF_THE_FILES = ("weights", "onnx", "classifier")  # what a card says of its files
 
@@ -86,9 +85,8 @@ def _model(source: str, device: str | torch.device, pretrained: bool, size: int 
         close = did_you_mean(source, torchvision_names())
         kinds = "a run's folder, an exported folder, or a model such as timm/resnet18"
         raise UserError(f"{source} does not exist{close}: pass {kinds}")
-    encoder = (pretrained_model(name) if pretrained else build_model(name)).to(pick_device(device)).eval()
-    views = normalized_as_stated(encoder, folder_pipeline(size or int(encoder.input_size)))  # type: ignore[arg-type]
-    preprocess = Preprocess(views.resize or views.size, views.size, views.mean, views.std, views.resize, views.crop)
+    encoder, preprocess = library_model(name, pretrained=pretrained, size=size)
+    encoder = encoder.to(pick_device(device)).eval()
     card = describe_model(name, plain(encoder), preprocess)
     loaded = Loaded(Path(source), encoder, preprocess)
     return EncoderSource(loaded, card, None, Path("runs") / f"classifier-{Path(name).name}")

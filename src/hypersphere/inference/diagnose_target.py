@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from hypersphere.data.loader import center_view
 from hypersphere.data.splits import evenly
 from hypersphere.errors import UserError, did_you_mean, first_line
 from hypersphere.evaluate.features import frozen
+from hypersphere.inference.library_models import normalized_as_stated, stated_by_timm
 from hypersphere.inference.loading import load, read_card
 from hypersphere.nn import build_encoder
 from hypersphere.nn.blocks import features_in
@@ -291,23 +292,9 @@ def _sides(network: nn.Module, options: DiagnoseOptions) -> tuple[int, ...]:
     return (224, 32, 8) if large else (32, 224, 8)
 
 
-def _stated_by_timm(network: nn.Module) -> dict[str, Any]:
-    """The input of a model of timm: input_size, mean, std and more; empty for other models."""
-    return getattr(network, "pretrained_cfg", None) or getattr(network, "default_cfg", None) or {}
-
-
-def normalized_as_stated(network: nn.Module, recipe: ViewPipeline) -> ViewPipeline:
-    """The recipe with the mean and standard deviation that a model of timm states; for grey images, their averages."""
-    stated = [tuple(map(float, _stated_by_timm(network).get(name) or ())) for name in ("mean", "std")]
-    if not all(stated):
-        return recipe
-    mean, std = stated if len(recipe.mean) == len(stated[0]) else [(sum(values) / len(values),) for values in stated]
-    return replace(recipe, mean=mean, std=std)
-
-
 def _own_side(network: nn.Module) -> int | None:
     """The side that the network itself states: ours, timm, ViTs of torchvision, Hugging Face."""
-    timm = _stated_by_timm(network)
+    timm = stated_by_timm(network)
     stated = (
         getattr(network, "input_size", None),
         getattr(getattr(network, "patch_embed", None), "img_size", None),

@@ -48,7 +48,7 @@ def embed(
     Skips files and folders that cannot be read, and lists them next to `out` in a file .unreadable.tsv.
 
     Args:
-        source: Folder of a run or of an exported encoder.
+        source: Folder of a run or of an exported encoder, or a model of a library, such as timm/resnet50.
         images: Images of any kind, as in the option `data`, or a single image file.
         out: File to write, .parquet, .npz or .csv. It has the classes of images in subfolders, too.
         device: Device of the encoder ("auto": a GPU if there is one).
@@ -111,7 +111,7 @@ def stream_of(loaded: Loaded, images: Sequence[str], workers: int | None) -> tup
 def _about(loaded: Loaded, images: str) -> dict[str, Any]:
     """Metadata of the file, so that more images can be embedded in the same way."""
     return {
-        "encoder": os.path.abspath(loaded.source),
+        "encoder": os.path.abspath(loaded.source) if loaded.source.exists() else os.fspath(loaded.source),
         "weights": loaded.fingerprint,
         "preprocess": vars(loaded.preprocess),
         "images": Dataset.resolve(DataSpec(images)).name,

@@ -257,7 +257,7 @@ def _rows(name: str, path: Path, member: str | None, step: int) -> Iterator[np.n
 
 
 def _pyarrow(path: Path) -> Any:
-    return require("pyarrow", f"{path}: .parquet", "'hypersphere[parquet]', or use .npz")
+    return require("pyarrow", f"{path}: .parquet", "pyarrow, or use .npz")
 
 
 def _batches(path: Path, columns: list[str], rows: int) -> Iterator[Any]:

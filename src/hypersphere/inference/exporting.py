@@ -205,7 +205,7 @@ def _check_onnx() -> None:
     if torch.__version__ < TORCH_FOR_ONNX:  # compares versions, not strings
         raise UserError(f"`format` onnx needs torch {TORCH_FOR_ONNX} or newer, found {torch.__version__}")
     for package in ("onnx", "onnxruntime", "onnxscript"):
-        require(package, "`format` onnx", "'hypersphere[onnx]'")
+        require(package, "`format` onnx", "onnx onnxruntime onnxscript")
 
 
 def _convert(encoder: nn.Module, images: torch.Tensor, file: Path, output: str) -> None:

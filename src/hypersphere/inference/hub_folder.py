@@ -47,7 +47,7 @@ def timm_config(config: Config, encoder: nn.Module, sizes: Mapping[str, Any]) ->
     Raises:
         UserError: If timm is not installed, has no such network, or computes other features.
     """
-    timm = require("timm", "`format` timm", "'hypersphere[timm]'")
+    timm = require("timm", "`format` timm")
     name, classes = _architecture(config), config.dimensions or 0
     try:
         model: Any = timm.create_model(name, num_classes=classes, in_chans=sizes["channels"]).eval()
@@ -178,7 +178,7 @@ def _usage(card: Mapping[str, Any], timm: bool, repository: str | None) -> str:
     colours, deep = {1: "L", 3: "RGB"}.get(sizes["channels"]), sizes["white"] is not None
     example = "image.npy" if colours is None else "image.png" if deep else "photo.jpg"
     ours = [
-        "from hypersphere.integrations.hub import Encoder  # pip install 'hypersphere[hub]'",
+        "from hypersphere.integrations.hub import Encoder  # needs huggingface_hub, too",
         "",
         f'encoder = Encoder.from_pretrained("{repository or "."}")' + _hint(repository, "USER/NAME"),
         f'features = encoder.encode(["{example}"])',

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +16,10 @@ from torch.nn.utils.parametrize import remove_parametrizations
 
 from hypersphere.errors import UserError, first_line
 from hypersphere.inference.head import Head, HeadRecord, Predictions, read_head
+from hypersphere.inference.library_models import library_model
 from hypersphere.nn import build_encoder, features_of
 from hypersphere.nn.levels import Level
+from hypersphere.nn.libraries import model_name
 from hypersphere.nn.weights import CARD, exported_weights, read_weights
 from hypersphere.runs.machine import pick_device
 from hypersphere.runs.preprocess import Picture as Picture
@@ -77,15 +80,21 @@ class Loaded:
     preprocess: Preprocess
     head: Head | None = None
 
+    def __repr__(self) -> str:
+        about = ", ".join(f"{name} {value}" for name, value in self._rows())
+        return f"<{about}; from {self.source}>"
+
     def _repr_html_(self) -> str:
         """A table for notebooks."""
+        return html_table(f"encoder of {self.source}", self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
         weights = sum(weight.numel() for weight in self.encoder.parameters())
         look = self.preprocess
-        rows = [
+        return [
             ("encoder", f"{type(self.encoder).__name__}, {weights:,} weights, {self.features} features"),
             ("input", f"{look.size} × {look.size} pixels, {pluralize(len(look.mean), 'channel')}"),
         ]
-        return html_table(f"encoder of {self.source}", rows)
 
     @property
     def features(self) -> int:
@@ -157,7 +166,8 @@ def load(
     """Load a trained encoder for use.
 
     Args:
-        path: Folder of a run, a folder that `export` or `classify` wrote, or the card.json in one.
+        path: Folder of a run, a folder that `export` or `classify` wrote, or the card.json in one; or the name of a
+            model of a library, such as timm/resnet50, which is loaded with its published weights.
         device: Device for the encoder, such as "cpu" or "cuda:1". By default a GPU if there is one.
         encoder: A network like the one that was passed to `hs.pretrain` as an object. Its weights do not matter, and it
             stays as it is.
@@ -188,8 +198,11 @@ def load(
         trained, preprocess, head = _of_card(path if path.name == CARD else path / CARD, encoder)
     elif path.exists():
         raise UserError(f"{path} is neither a run (no run.json) nor an exported encoder (no {CARD})")
+    elif (name := model_name(os.fspath(path))) is not None:
+        (trained, preprocess), head = library_model(name), None
     else:
-        raise UserError(f"{path} does not exist: expected the folder of a run, or one that hypersphere export wrote")
+        expected = "the folder of a run, one that hypersphere export wrote, or a model such as timm/resnet18"
+        raise UserError(f"{path} does not exist: expected {expected}")
     where = pick_device(device)
     layout = torch.channels_last if where.type == "cuda" else torch.preserve_format
     trained = trained.to(where).to(memory_format=layout).eval()

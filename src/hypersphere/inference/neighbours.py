@@ -13,6 +13,7 @@ from hypersphere.data.tar_members import file_or_member
 from hypersphere.errors import UserError
 from hypersphere.inference.embedding_files import EmbeddingFile, VectorBatch, read_vectors
 from hypersphere.inference.loading import Loaded, load
+from hypersphere.nn.libraries import model_name
 from hypersphere.runs.preprocess import Preprocess
 from hypersphere.sphere import unit
 
@@ -91,7 +92,7 @@ def _load_encoder(
 ) -> Loaded:
     """The encoder that made the file, with the preprocessing that it had then."""
     source = Path(vectors.about["encoder"]) if encoder is None else Path(encoder)
-    if not source.exists():
+    if not source.exists() and model_name(os.fspath(source)) is None:
         if encoder is not None:
             raise UserError(f"`encoder` {source} does not exist")
         raise UserError(f"{source}, which made {file}, was not found. If it has moved, pass `encoder` NEW_LOCATION")

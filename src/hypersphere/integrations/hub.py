@@ -18,7 +18,7 @@ from hypersphere.util.trust import remember_own_file
 try:
     from huggingface_hub import ModelHubMixin, snapshot_download
 except ImportError:
-    raise UserError("hypersphere.integrations.hub needs huggingface_hub: pip install 'hypersphere[hub]'") from None
+    raise UserError("hypersphere.integrations.hub needs huggingface_hub: pip install huggingface_hub") from None
 
 
 class Encoder(nn.Module, ModelHubMixin, library_name="hypersphere", tags=["image-feature-extraction", "hypersphere"]):

@@ -56,7 +56,7 @@ def check_model(name: str) -> None:
     """Check that `torchvision/NAME` or `timm/NAME` exists, without building it."""
     library, _, model = name.partition("/")
     if library == "timm":
-        timm = require("timm", name, "'hypersphere[timm]'")
+        timm = require("timm", name)
         names, known = timm.list_models(), timm.is_model(model.partition(".")[0])  # the weights' name follows the dot
     else:
         names = torchvision_names()

@@ -133,7 +133,7 @@ def _figure(figure: Figure, path: str | None, evidence: Evidence) -> str:
     if figure.kind == "curve" and protocol is not None:
         ends = (f"{title} {measured_text(cell, 'k-NN', evidence, protocol)}" for title, cell in figure.panels)
         notes += f" On the test set, at the end: {'; '.join(ends)}."
-    lacks = "runs are missing" if protocol is None else "that needs `pip install 'hypersphere[report]'`"
+    lacks = "runs are missing" if protocol is None else "that needs `pip install matplotlib`"
     drawn = f"![{figure.caption.split('; ')[0]}]({path})" if path else f"Not drawn yet: {lacks}."
     return f"## {figure.name}\n\n{figure.caption}.{notes}\n\n{drawn}\n"
 

@@ -69,7 +69,7 @@ def draw(figure: Figure, runs: Runs, folder: Path) -> Path:
 @contextlib.contextmanager
 def drawing(**style: Any) -> Iterator[Any]:
     """Yield `matplotlib.pyplot`, set to our style without a window."""
-    require("matplotlib", "drawing", "'hypersphere[report]'").use("Agg")
+    require("matplotlib", "drawing").use("Agg")
     from matplotlib import pyplot
 
     with pyplot.rc_context(STYLE | style):

@@ -26,7 +26,7 @@ def write_page(results: Path, page: Path) -> None:
     evidence = Evidence(read_results(results))
     figures: dict[str, str] = {}
     if find_spec("matplotlib") is None:
-        notify_once(f"{page} is written without figures, which need matplotlib: pip install 'hypersphere[report]'")
+        notify_once(f"{page} is written without figures, which need matplotlib: pip install matplotlib")
     else:
         drawn = draw_figures(evidence, results / "figures")
         if evidence.results:

@@ -46,6 +46,8 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
             suggested = choice.options
         elif choice.options:
             chosen += "; its options are left out, since they are for another optimizer or encoder"
+    elif hints is not None and _is_usual(options):
+        chosen = _better_optimizer(method, recommended_for(dataset, options.get("size"), options.get("epochs")))
     if hints is None:
         suggested = _fitting(suggested, recipe(method, dataset.name))
         if chosen:
@@ -66,6 +68,15 @@ def recipe_for(method: str | None = None, data: Any = "cifar10", **options: Any)
     for line in filter(None, (dataset.summary(), dataset.warning(), chosen)):
         notify(line)
     return with_absolute_paths(_for_encoder(_normalized(config, dataset, hints.channels), options))
+
+
+def _better_optimizer(method: str, choice: Recommendation) -> str:
+    """A hint, if the method did best with another optimizer than its own; else empty."""
+    run = choice.of(method)
+    if run is None or "optimizer" not in run.options:
+        return ""
+    better = f"`optimizer` {run.options['optimizer']} (k-NN accuracy {run.knn:.1f} %)"
+    return f"{method} with its published options; on {run.data} it did best with {better}"
 
 
 def recommended_for(dataset: Dataset, size: int | None = None, epochs: int | None = None) -> Recommendation:

@@ -87,8 +87,13 @@ class Recommendation(NamedTuple):
         compared = pluralize(1 + len(self.others), "method")
         others = "".join(f", {run.method} {run.knn:.1f} %" for run in self.others[:2])
         accuracies = f"k-NN accuracy {best.knn:.1f} %{others}; {pluralize(best.seeds, 'seed')}"
-        rank = "best" if all(run.knn <= best.knn for run in self.others) else "among the best"
-        return f"{best.method}: {rank} of {compared} on {setting} ({accuracies})"
+        better = any(run.knn > best.knn for run in self.others)
+        rank = f"{'within a standard error of the ' * better}best of {compared}"
+        return f"{best.method}: {rank} on {setting} ({accuracies})"
+
+    def of(self, method: str) -> ComparedRun | None:
+        """The best recorded run of a method in this setting, if there is one."""
+        return next((run for run in (self.best, *self.others) if run.method == method), None)
 
 
 @cache

@@ -66,7 +66,7 @@ from hypersphere.util.run_files import CHECKPOINT, RUN_RECORD
 from hypersphere.util.trust import remember_own_file
 
 LEAST_IMAGES, LEAST_BATCH = 100, 16  # fewer than these give a warning
-FEW_PHOTOGRAPHS = 2000  # fewer than these without pretrained weights give one
+FEW_PHOTOGRAPHS = 2000  # fewer than these, without pretrained weights give one
 HIGHEST_RATE = 0.025  # a higher learning rate of these optimizers gives one
 USUAL_RATES = {"muon": "0.001 to 0.01", "adamw": "0.0001 to 0.002"}
 SHORT = 60.0  # seconds of a run whose estimate is not worth a line
@@ -133,11 +133,12 @@ def announce(config: Config, split: Split) -> None:
         values = {name: getattr(config, name) for name in changed}
         chosen = ", ".join(f"{name} {format_value(value)}" for name, value in values.items() if value is not None)
         notify(f"{config.title}: recipe for transformers: {chosen}")
-    for warning in _warnings(config, len(train), side):
+    large = not isinstance(train, Images) or min(train.pixels.shape[-2:]) > PHOTOGRAPH
+    for warning in _warnings(config, len(train), side, large):
         notify(warning)
 
 
-def _warnings(config: Config, images: int, side: int) -> Iterator[str]:
+def _warnings(config: Config, images: int, side: int, large: bool) -> Iterator[str]:
     """What a user will probably regret."""
     if is_in_memory(config.encoder):
         yield "the encoder is an object: to load the run, pass one like it, as hs.load_run(RUN, encoder=network)"
@@ -148,8 +149,8 @@ def _warnings(config: Config, images: int, side: int) -> Iterator[str]:
     if images < LEAST_IMAGES or config.batch < LEAST_BATCH:
         few = f"{images:,} images in batches of {config.batch} are probably too few"
         yield f"{few}: use at least {LEAST_IMAGES} images and a batch of at least {LEAST_BATCH}"
-    elif images < FEW_PHOTOGRAPHS and side > PHOTOGRAPH and config.init is None and model_name(config.encoder):
-        yield f"{images:,} photographs are few to learn from: consider `init` pretrained, or weights of your own"
+    elif large and images < FEW_PHOTOGRAPHS and config.init is None and model_name(config.encoder):
+        yield f"{images:,} images are few to learn from: consider `init` pretrained, or weights of your own"
 
 
 def new_trainer(config: Config, how: Execution, images: Images, begin: bool, updates: int) -> Trainer:

@@ -26,7 +26,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         ray = import_module("ray")
     except ImportError:
-        raise UserError("`ray` needs the package ray: pip install 'hypersphere[ray]'") from None
+        raise UserError("`ray` needs the package ray: pip install ray") from None
     if ray.is_initialized():  # by the caller, who will also shut it down
         yield ray
         return

@@ -25,7 +25,7 @@ def check_trackers(names: Sequence[Track]) -> None:
     """Raise a `UserError` if the package of a tracker is not installed."""
     for name in names:
         if find_spec(name) is None:
-            raise UserError(f"`track` {name} needs a package: pip install 'hypersphere[{name}]'")
+            raise UserError(f"`track` {name} needs a package: pip install {name}")
 
 
 class Tracker(ABC):
