@@ -124,7 +124,7 @@ SAMPLES |= {
     "my_nets.py": saved_block("how-to/own-encoder", "my_nets.py"),
     "my_methods.py": saved_block("how-to/own-method", "my_methods.py"),
     "my_weights.py": saved_block("how-to/own-regularizer", "my_weights.py"),
-    "train.py": saved_block("how-to/own-loop", "train.py", 2),
+    "train.py": saved_block("how-to/own-loop", "train.py", 3),
 }
 
 
