@@ -39,7 +39,8 @@ API = {
     ),
     "distributed": ("Several processes", "hypersphere.distributed", None),
 }
-MEMBERS = ["   :members:", "   :inherited-members: Module, Optimizer, object", "   :exclude-members: extra_repr, Options"]
+INHERITED = "   :inherited-members: Module, Optimizer, object"
+MEMBERS = ["   :members:", INHERITED, "   :exclude-members: extra_repr, Options"]
 MARK = "<!-- Written by docs/_tools/reference.py -->\n\n"
 
 

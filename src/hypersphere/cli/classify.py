@@ -68,11 +68,9 @@ def run(words: Sequence[str]) -> None:
 
 
 def _print_classified(found: "Classified") -> None:
-    from hypersphere.evaluate import chance_of
-
     low, high = found.interval
     of = f"{len(found.truth):,} held-out images of {len(found.classes)} classes, {found.trained_on:,} for training"
-    chance = f"{chance_of(found.truth):.1f} % for always the same answer"
+    chance = f"{found.chance:.1f} % for always the same answer"
     print(f"accuracy {found.accuracy.top1:.2f} % (95 % interval {low:.1f} to {high:.1f}; {chance}): {of}")
     before, after = 100 * found.reliability_before.error, 100 * found.reliability.error
     if found.uncalibrated:

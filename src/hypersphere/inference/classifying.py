@@ -16,7 +16,7 @@ from hypersphere.data.dataset import Unreadable
 from hypersphere.data.resolving import dataset_of
 from hypersphere.data.unreadable import UNREADABLE, replace_unreadable
 from hypersphere.errors import UserError
-from hypersphere.evaluate import Accuracy, accuracy
+from hypersphere.evaluate import Accuracy, accuracy, chance_of
 from hypersphere.evaluate.calibration import (
     FEWEST,
     Reliability,
@@ -107,6 +107,11 @@ class Classified:
     def accuracy(self) -> Accuracy:
         """Top-1 and top-5 accuracy in per cent."""
         return accuracy(self.scores, self.truth)
+
+    @property
+    def chance(self) -> float:
+        """Accuracy in per cent of always answering with the most frequent class."""
+        return chance_of(self.truth)
 
     @property
     def interval(self) -> tuple[float, float]:
