@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from collections import Counter
 
 import numpy as np
 import onnxruntime
@@ -181,6 +182,7 @@ def test_fine_tuning_changes_the_encoder_and_keeps_it(of_colours, tmp_path):
     assert not torch.equal(loaded.encoder.state_dict()["features.0.weight"], before["features.0.weight"])
     assert loaded.predict(found.names).labels == [found.classes[n] for n in found.predicted.tolist()]
     assert found.accuracy.top1 > 80
+    assert found.chance == pytest.approx(100 * max(Counter(found.truth.tolist()).values()) / len(found.truth))
     again = hs.classify(found.folder, tmp_path / "again", data=read_card(linear.folder)["run"]["config"]["data"])
     assert again.accuracy.top1 > 80  # from an exported folder
 
