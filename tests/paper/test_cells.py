@@ -15,6 +15,7 @@ from hypersphere.paper.cifar100 import CIFAR100
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES
+from hypersphere.paper.larger_steps import LARGER_STEPS
 from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
 from hypersphere.paper.muon import MUON
 from hypersphere.paper.photographs import PHOTOGRAPHS
@@ -151,14 +152,14 @@ def test_what_compares_batches_or_is_of_others_is_not_tuned():
 
 
 def test_trials_never_see_the_test_set():
-    cells = [cell for table in (TRIALS, COMPARISON, RATES, MUON, PHOTOGRAPHS) for cell in table.cells]
+    cells = [cell for table in (TRIALS, COMPARISON, RATES, LARGER_STEPS, MUON, PHOTOGRAPHS) for cell in table.cells]
     assert {cell.config(0).holdout for cell in cells} == {"validation"}
     assert {row.cell.config(0).method for row in COMPARISON.rows} == METHODS.keys() - {"distill"}
     assert {(row.cell.config(0).epochs, row.cell.config(0).batch) for row in COMPARISON.rows} == {(50, 512)}
     assert sum(bool(row.cell.config(0).energy) for row in COMPARISON.rows) == len(METHODS) - 1
     assert len({row.cell.config(0).hash for row in COMPARISON.rows}) == 3 * (len(METHODS) - 1)
     assert len({row.cell.config(0).hash for row in TRIALS.rows}) == len(TRIALS.rows)
-    for table in (RATES, MUON, PHOTOGRAPHS):
+    for table in (RATES, LARGER_STEPS, MUON, PHOTOGRAPHS):
         assert len({row.cell.config(0).hash for row in table.rows}) == len(table.rows)
     cell = TRIALS.rows[1].cell
     made = result(cell, 0, 70.0, epochs=50, evaluation={"linear-cached": {"top1": 71.06}, "knn": {"top1": 59.0}})

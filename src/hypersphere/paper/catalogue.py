@@ -10,6 +10,7 @@ from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.encoders import ENCODERS
 from hypersphere.paper.evidence import Evidence
 from hypersphere.paper.figures import FIGURES, Figure
+from hypersphere.paper.larger_steps import LARGER_STEPS
 from hypersphere.paper.mechanism import MECHANISM
 from hypersphere.paper.muon import MUON
 from hypersphere.paper.photographs import PHOTOGRAPHS
@@ -17,7 +18,7 @@ from hypersphere.paper.rates import RATES
 from hypersphere.paper.tables import TABLES
 from hypersphere.paper.tuning import TRIALS
 
-_OWN = (MECHANISM, CIFAR100, FURTHER, COMPARISON, RATES, TRIALS, MUON, PHOTOGRAPHS, ENCODERS)
+_OWN = (MECHANISM, CIFAR100, FURTHER, COMPARISON, RATES, LARGER_STEPS, TRIALS, MUON, PHOTOGRAPHS, ENCODERS)
 OWN_TABLES: dict[str, Table] = {table.name: table for table in _OWN}
 CATALOGUE: dict[str, Table | Figure] = {**TABLES, **OWN_TABLES, **FIGURES}
 

@@ -19,6 +19,7 @@ import hypersphere.runs.recommend
 from hypersphere.paper.cells import AS_WRITTEN, TUNED, Cell, Protocol
 from hypersphere.paper.comparison import COMPARISON
 from hypersphere.paper.evidence import Evidence, measured
+from hypersphere.paper.larger_steps import LARGER_STEPS
 from hypersphere.paper.muon import MUON
 from hypersphere.paper.photographs import PHOTOGRAPHS
 from hypersphere.paper.rates import RATES
@@ -32,7 +33,7 @@ DATASETS = {
     "cifar10": ({"validation": (45_000, 5_000), "test": (50_000, 10_000)}, 32),
     "imagenette-160": ({"validation": (8_969, 500), "test": (9_469, 3_925)}, 128),
 }
-TABLES = (COMPARISON, RATES, TRIALS, MUON, PHOTOGRAPHS)
+TABLES = (COMPARISON, RATES, LARGER_STEPS, TRIALS, MUON, PHOTOGRAPHS)
 LONG = (BYOL, UNI, PREDICTOR_A2)
 
 

@@ -12,6 +12,7 @@ from hypersphere.paper.cells import AS_WRITTEN, Cell, Protocol
 from hypersphere.paper.claim import Claim, Term, difference
 from hypersphere.paper.claims import CLAIMS, MAIN
 from hypersphere.paper.comparison import COMPARISON
+from hypersphere.paper.larger_steps import LARGER_STEPS
 from hypersphere.paper.mechanism import MECHANISM, QUESTIONS
 from hypersphere.paper.muon import MUON
 from hypersphere.paper.photographs import PHOTOGRAPHS
@@ -151,6 +152,7 @@ def _comparisons() -> Iterator[Claim]:
 
 
 def _trials() -> Iterator[Claim]:
-    for table, metric in ((TRIALS, "linear-cached"), (RATES, "k-NN"), (MUON, "k-NN"), (PHOTOGRAPHS, "k-NN")):
+    for table in (TRIALS, RATES, LARGER_STEPS, MUON, PHOTOGRAPHS):
+        metric = "linear-cached" if table is TRIALS else "k-NN"
         for cell in table.cells:
             yield Claim(f"{table.name}: {cell.name}", metric, (Term(cell, 1),))
